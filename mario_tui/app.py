@@ -25,10 +25,11 @@ from engine.protocol.messages import Failed, State
 from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.data import themes
+from mario_tui.data.exit_status import exit_status
 from mario_tui.data.keys import bindings, first_key, keys_in
 from mario_tui.data.program import program
+from mario_tui.data.run_status import RunStatus
 from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path
-from mario_tui.data.standing import Standing, exit_status
 from mario_tui.launch import busy_warning
 from mario_tui.palette import Themes, help_with_keys
 from mario_tui.screens.base import PlaceScreen
@@ -333,10 +334,10 @@ class MarioApp(TypeAheadApp[None]):
         if isinstance(end, Failed):
             return exit_status(run, end)
         record = run.record()
-        standing = Standing.of_record(record)
-        if standing.is_active:
-            how = {"paused": "is paused", "stopping": "is stopping"}.get(self._left_in or standing, "keeps running")
-            how = f"is {record.reason}" if standing is Standing.SILENT else how
+        status = RunStatus.of_record(record)
+        if status.is_active:
+            how = {"paused": "is paused", "stopping": "is stopping"}.get(self._left_in or status, "keeps running")
+            how = f"is {record.reason}" if status is RunStatus.SILENT else how
             print(printable(f"{run.name} {how}. Reattach with: {program()} attach {run.name}"))
         is_own = self._host is not None and self._host.run.path == run.path and self._host.ended
-        return exit_status(run, None) if standing is Standing.LOST and is_own else 0
+        return exit_status(run, None) if status is RunStatus.LOST and is_own else 0

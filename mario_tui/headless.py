@@ -50,10 +50,10 @@ from engine.protocol.messages import (
 from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
 from engine.runtime.text import printable
+from mario_tui.data.exit_status import exit_status
 from mario_tui.data.format import counted, duration, number
 from mario_tui.data.missed import Received
 from mario_tui.data.outcome_text import is_cleared, judged, reached
-from mario_tui.data.standing import exit_status
 from mario_tui.launch import Plan, busy_warning
 from mario_tui.terminal.output import NO_SPACE, discard_output, discard_unwritable
 from mario_tui.terminal.safe_console import SafeConsole

@@ -22,10 +22,10 @@ from engine.protocol.messages import (
     Finished,
     Frame,
     Hello,
+    KeptEvent,
     Lanes,
     Log,
     Members,
-    Noted,
     Phase,
     Point,
     Progress,
@@ -86,16 +86,16 @@ class EventHistory:
     """
 
     def __init__(self) -> None:
-        self._episodes: deque[tuple[int, Noted]] = deque(maxlen=MAX_EPISODES)
-        self._logs: deque[tuple[int, Noted]] = deque(maxlen=MAX_LOGS)
-        self._marks: list[tuple[int, Noted]] = []
+        self._episodes: deque[tuple[int, KeptEvent]] = deque(maxlen=MAX_EPISODES)
+        self._logs: deque[tuple[int, KeptEvent]] = deque(maxlen=MAX_LOGS)
+        self._marks: list[tuple[int, KeptEvent]] = []
         self.added = 0
         """Number of events ever added."""
         self._cleared = False
         self.changes = 0
         """Number of events added that are not episodes."""
 
-    def append(self, event: Noted) -> None:
+    def append(self, event: KeptEvent) -> None:
         self.added += 1
         numbered = (self.added, event)
         if isinstance(event, Episode) and (self._cleared or not event.success):
@@ -114,18 +114,18 @@ class EventHistory:
                 kept = [mark for i, mark in enumerate(kept) if i % 2 == 0 or isinstance(mark[1], Episode)]
             self._marks[: MAX_MARKS // 2] = kept
 
-    def __iter__(self) -> Iterator[Noted]:
+    def __iter__(self) -> Iterator[KeptEvent]:
         """All events, oldest first."""
         return (event for _, event in heapq.merge(self._episodes, self._logs, self._marks, key=_number))
 
     def __len__(self) -> int:
         return len(self._episodes) + len(self._logs) + len(self._marks)
 
-    def episodes(self) -> list[Noted]:
+    def episodes(self) -> list[KeptEvent]:
         """The newest episodes, oldest first."""
         return [event for _, event in self._episodes]
 
-    def others(self) -> list[Noted]:
+    def others(self) -> list[KeptEvent]:
         """All events but ordinary episodes, oldest first; includes the first clear."""
         return [event for _, event in heapq.merge(self._logs, self._marks, key=_number)]
 
@@ -151,7 +151,7 @@ class RunState:
     lane_episodes: dict[tuple[int, int], deque[Episode]] = field(default_factory=dict)
     """The latest episodes of each (actor, lane), oldest first."""
     published: Counter[str] = field(default_factory=Counter)
-    """In the host: the number of events of each class of `Noted` that were sent to clients; see `Hello.published`."""
+    """In the host: how many events of each class of `KeptEvent` were sent to clients; see `Hello.published`."""
 
     def apply(self, event: Event) -> None:
         """Update the state with one event."""
@@ -205,9 +205,9 @@ class RunState:
             self.apply(event)
 
 
-def _number(numbered: tuple[int, Noted]) -> int:
+def _number(numbered: tuple[int, KeptEvent]) -> int:
     return numbered[0]
 
 
-def _stays(event: Noted) -> bool:
+def _stays(event: KeptEvent) -> bool:
     return isinstance(event, Episode | Changed | Phase) or (isinstance(event, Evaluation) and event.best)

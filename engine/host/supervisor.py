@@ -44,11 +44,11 @@ from engine.protocol.messages import (
     Failed,
     Finished,
     Frame,
+    KeptEvent,
     Lanes,
     Lasting,
     Log,
     Members,
-    Noted,
     Phase,
     Progress,
     Ready,
@@ -326,7 +326,7 @@ class Host:
         """Update the state with an event and send it to every client."""
         if not isinstance(event, Finished | Failed):  # `_conclude` has applied the end already
             self._state.apply(event)
-            if isinstance(event, Noted):
+            if isinstance(event, KeptEvent):
                 self._state.published[type(event).__name__] += 1
         self._server.put(event)
 

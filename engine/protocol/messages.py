@@ -338,7 +338,7 @@ class Failed(Message, frozen=True):
     final: bool = False  # a restart would fail the same way
 
 
-Noted = Ready | Episode | Evaluation | Changed | Phase | Saved | Log | Finished | Failed
+KeptEvent = Ready | Episode | Evaluation | Changed | Phase | Saved | Log | Finished | Failed
 """Lasting events that are kept for clients that attach later, and shown in the log."""
 
 # ---------------------------------------------------------------------------------------------- on attach
@@ -358,11 +358,11 @@ class Hello(Message, frozen=True):
     steps: int
     render: bool  # the run was started with --render
     points: list[Point]
-    events: list[Noted]
+    events: list[KeptEvent]
     outcome: Outcome = Outcome()  # of the game's episodes
     actions: list[str] = []  # names, in the order of the Q-values
     points_stride: int = 1  # samples for each of `points`
-    published: dict[str, int] = {}  # events of each class of `Noted` since the host started, without the end
+    published: dict[str, int] = {}  # events of each class of `KeptEvent` since the host started, without the end
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only
@@ -388,7 +388,7 @@ class Done(Message, frozen=True):
     reason: str
 
 
-Lasting = Noted | Point
+Lasting = KeptEvent | Point
 Current = Progress | Lanes | Members | TimeSplits | Curriculum | System | Frame
 Event = Lasting | Current | Hello
 Report = (

@@ -23,7 +23,7 @@ from engine.envs.lanes import Spec
 from engine.runners.actor_learner import budget
 from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
-from engine.runners.coordination.stats.processes import Pool
+from engine.runners.coordination.stats.processes import MemberInfo
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.learning.factory import make_learner
 from engine.runners.member_pool import LEAVE_S
@@ -40,7 +40,7 @@ _UPDATES_AT_ONCE = 4
 """Most updates between two looks at commands and reports."""
 
 
-class Actors(Pool, Protocol):
+class Actors(MemberInfo, Protocol):
     """The actors of a run, wherever they are."""
 
     shared_state: SharedState

@@ -21,7 +21,7 @@ from engine.config.torchrun import torchrun_rank
 from engine.runners.actor_learner import ActorLearner
 from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
-from engine.runners.coordination.stats.processes import Pool
+from engine.runners.coordination.stats.processes import MemberInfo
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.local_ranks import LocalRanks
 from engine.runners.member_pool import LEAVE_S
@@ -36,7 +36,7 @@ from engine.runs.run import Run
 _NAP_S = 0.05
 
 
-class Ranks(Rendezvous, Pool, Protocol):
+class Ranks(Rendezvous, MemberInfo, Protocol):
     """The ranks other than 0, wherever they are."""
 
     @property

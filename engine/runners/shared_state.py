@@ -239,8 +239,7 @@ class SharedState:
         self.due[member] = time.monotonic() + within_s
 
     def publish_times(self, member: int) -> None:
-        """Publish where this process's time went, and record a trace if one is requested. Call it once per iteration.
-        """
+        """Publish where this process's time went, and record a trace if one is requested. Call it each iteration."""
         now = time.monotonic()
         if now - self._noted_at >= _NOTE_EVERY_S:
             self._noted_at = now

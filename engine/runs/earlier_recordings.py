@@ -14,7 +14,7 @@ import msgspec
 from engine.config.games import GAMES, game_of
 from engine.protocol.framing import decode_greeting_head
 from engine.protocol.message import bounded
-from engine.protocol.messages import PROTOCOL, Event, Noted
+from engine.protocol.messages import PROTOCOL, Event, KeptEvent
 from engine.protocol.outcome import Outcome
 
 LAST_PROTOCOL = 3
@@ -37,10 +37,10 @@ def decoders_for(greeting: bytes) -> tuple[_Decode, _Decode] | None:
     def decode_event(body: bytes) -> Event:
         return msgspec.convert(_renewed(_decode(body), outcome), Event)
 
-    def decode_noted(body: bytes) -> Noted:
-        return msgspec.convert(_renewed(_decode(body), outcome), Noted)
+    def decode_kept(body: bytes) -> KeptEvent:
+        return msgspec.convert(_renewed(_decode(body), outcome), KeptEvent)
 
-    return decode_event, decode_noted
+    return decode_event, decode_kept
 
 
 def _renewed(said: Any, outcome: Outcome) -> Any:

@@ -16,7 +16,7 @@ import msgspec
 from engine.errors import UserError
 from engine.protocol.framing import MAX_MESSAGE_BYTES, decode_event, read_message
 from engine.protocol.message import bounded
-from engine.protocol.messages import Event, Hello, Log, Noted
+from engine.protocol.messages import Event, Hello, KeptEvent, Log
 from engine.runs.earlier_recordings import decoders_for
 from engine.runtime.files import read_bounded
 
@@ -30,7 +30,7 @@ class _Greeting(Hello, frozen=True, tag="Hello"):
 
 
 _decode_greeting = bounded(msgspec.msgpack.Decoder(_Greeting).decode)
-_decode_noted = bounded(msgspec.msgpack.Decoder(Noted).decode)
+_decode_kept = bounded(msgspec.msgpack.Decoder(KeptEvent).decode)
 
 
 def read_recording(path: Path) -> list[Event]:
@@ -45,18 +45,18 @@ def read_recording(path: Path) -> list[Event]:
 def read_known(path: Path) -> tuple[list[Event], int]:
     """The same, and the number of events that were left out."""
     events: list[Event] = []
-    unknown, decode, decode_noted = 0, decode_event, _decode_noted
+    unknown, decode, decode_kept = 0, decode_event, _decode_kept
     try:
         file = io.BytesIO(read_bounded(path, _MAX_RECORDED_BYTES))
         with contextlib.suppress(EOFError):
             while True:
                 body = read_message(file, bytes)
                 if not events and (earlier := decoders_for(body)) is not None:
-                    decode, decode_noted = earlier
+                    decode, decode_kept = earlier
                 try:
                     events.append(decode(body))
                 except msgspec.ValidationError:
-                    known, left_out = ([], 1) if events else _known_in(body, decode_noted)
+                    known, left_out = ([], 1) if events else _known_in(body, decode_kept)
                     events, unknown = events + known, unknown + left_out
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
@@ -67,13 +67,13 @@ def read_known(path: Path) -> tuple[list[Event], int]:
     return events, unknown
 
 
-def _known_in(body: bytes, decode_noted: Callable[[bytes], Noted]) -> tuple[list[Event], int]:
+def _known_in(body: bytes, decode_kept: Callable[[bytes], KeptEvent]) -> tuple[list[Event], int]:
     """The first event of a recording with the known ones of the events in it, and the number of the others."""
     greeting = _decode_greeting(body)
-    known: list[Noted] = []
+    known: list[KeptEvent] = []
     for each in greeting.events:
         with contextlib.suppress(msgspec.ValidationError):
-            known.append(decode_noted(each))
+            known.append(decode_kept(each))
     fields = {name: getattr(greeting, name) for name in Hello.__struct_fields__}
     return [Hello(**fields | {"events": known})], len(greeting.events) - len(known)
 

@@ -241,7 +241,7 @@ def machine_name() -> str:
 
 def _silence_s(record: RunRecord) -> float:
     """Seconds since a host on this machine has dated its socket; 0 if that is unknown."""
-    if not record.host or record.elsewhere or not psutil.pid_exists(record.pid):  # the lock is a new host's, which has not written its own yet
+    if not record.host or record.elsewhere or not psutil.pid_exists(record.pid):  # a new host has the lock, no record
         return 0.0
     try:
         return time.time() - Path(record.socket).stat().st_mtime

@@ -17,7 +17,7 @@ from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.data.format import number
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 
 _ABOUT = "List runs, newest first. RETURN: mean of the last episodes; BEST: that of the best evaluation."
 
@@ -52,13 +52,13 @@ def run(arguments: list[str]) -> int:
     head = f"{'RUN':<{width}} {'STATE':<9} {'ENV STEPS':>12} {'OF':>12} {'RETURN':>8} {'BEST':>8}"
     print(head + "  FOLDER" * any(folders))
     for (run, record), folder in zip(records, folders, strict=True):
-        standing = Standing.of_record(record)
-        if standing is Standing.DAMAGED:
-            print(printable(f"{record.name:<{width}} {standing:<9} {run.path}: {record.reason}"))
+        status = RunStatus.of_record(record)
+        if status is RunStatus.DAMAGED:
+            print(printable(f"{record.name:<{width}} {status:<9} {run.path}: {record.reason}"))
             continue
         best = None if record.best is None else record.best.mean_return
         line = (
-            f"{record.name:<{width}} {standing:<9} {record.env_steps:>12,} {record.steps:>12,} "
+            f"{record.name:<{width}} {status:<9} {record.env_steps:>12,} {record.steps:>12,} "
             f"{number(record.mean_return):>8} {number(best):>8}"
         )
         on = f"  on {record.elsewhere}" if record.elsewhere else ""

@@ -25,9 +25,9 @@ from engine.protocol.messages import (
     Finished,
     Frame,
     Hello,
+    KeptEvent,
     Lanes,
     Members,
-    Noted,
     Point,
     Progress,
     Ready,
@@ -36,7 +36,7 @@ from engine.protocol.messages import (
 from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
 from engine.runs.run import Run, RunRecord
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 
 LOOK_S = 2.0
 """Seconds between two looks at the record of a run without a connected host, and between two tries to connect."""
@@ -58,10 +58,10 @@ class Snapshot:
     curriculum: Curriculum | None = None
     system: System | None = None
     points: tuple[Point, ...] = ()
-    events: tuple[Noted, ...] = ()
+    events: tuple[KeptEvent, ...] = ()
     """The newest episodes and all other events, in order."""
-    episodes: tuple[Noted, ...] = ()
-    others: tuple[Noted, ...] = ()
+    episodes: tuple[KeptEvent, ...] = ()
+    others: tuple[KeptEvent, ...] = ()
     """Evaluations, checkpoints, log lines, the first clear ...; the same object until something is added."""
     end: Finished | Failed | None = None
     followed: bool = False
@@ -71,7 +71,7 @@ class Snapshot:
     """Seconds for which the host has not been heard from; 0 as long as they are few."""
     problem: str = ""
     """Why neither a host nor a recording could be read, or why the connection was given up; until a host answers."""
-    recorded: tuple[Standing, str] = (Standing.CONNECTING, "")
+    recorded: tuple[RunStatus, str] = (RunStatus.CONNECTING, "")
     """State and reason without a host's word, from the record."""
 
     @property
@@ -80,20 +80,20 @@ class Snapshot:
         return Outcome() if self.hello is None else self.hello.outcome
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> RunStatus:
         """The run's state: what its host tells or has told of its end, else what the record tells."""
         if self.followed and isinstance(self.end, Failed):
-            return Standing.FAILED
+            return RunStatus.FAILED
         if self.followed and isinstance(self.end, Finished) and self.hello is not None:
-            return Standing.of_end(self.end.summary.env_steps, self.hello.steps, self.end.summary.reason)
+            return RunStatus.of_end(self.end.summary.env_steps, self.hello.steps, self.end.summary.reason)
         if not self.connected:
             return self.recorded[0]
         if self.silent_s:
-            return Standing.SILENT
+            return RunStatus.SILENT
         if self.progress is None:
-            return Standing.STARTING
-        standing = Standing(self.progress.state)
-        return Standing.STOPPING if standing.is_over else standing  # how it ended comes with the end itself
+            return RunStatus.STARTING
+        status = RunStatus(self.progress.state)
+        return RunStatus.STOPPING if status.is_over else status  # how it ended comes with the end itself
 
     @property
     def reason(self) -> str:
@@ -110,7 +110,7 @@ class Snapshot:
     @property
     def running(self) -> bool:
         """Whether the run is running, so that its rates are current."""
-        return self.live and self.standing is Standing.RUNNING
+        return self.live and self.status is RunStatus.RUNNING
 
 
 def read_record(run: Run) -> RunRecord | UserError:
@@ -146,7 +146,7 @@ class Feed:
         self._closed = False
         self._tried_at = 0.0
         self._problem = ""
-        self._recorded = (Standing.CONNECTING, "")
+        self._recorded = (RunStatus.CONNECTING, "")
         self._pid: int | None = None
         """Process ID of the host that the newest record names; None if none is alive."""
         self._snapshot = Snapshot()
@@ -226,10 +226,10 @@ class Feed:
         if self._client is not None:
             return False
         if isinstance(record, UserError):
-            standing, reason, pid = Standing.LOST, str(record), None
+            status, reason, pid = RunStatus.LOST, str(record), None
         else:
-            standing, reason = Standing.of_record(record), record.reason
-            pid = record.pid if standing.is_active else None
+            status, reason = RunStatus.of_record(record), record.reason
+            pid = record.pid if status.is_active else None
         again = self._has_news(pid) and time.monotonic() - self._tried_at >= LOOK_S
         self._pid = pid
         if again:
@@ -237,15 +237,15 @@ class Feed:
                 self._host = None
                 self._begin()
             self.connect()
-        if standing is Standing.SILENT:
+        if status is RunStatus.SILENT:
             pass  # the record tells more than a connection that does not come
-        elif standing.is_active and self._problem:
-            standing, reason = Standing.UNREACHABLE, self._problem
-        elif standing.is_active and standing is not Standing.STARTING:
-            standing = Standing.CONNECTING  # the record claims what the host has not confirmed
-        elif not standing.is_active and self._host is not None and not self._host.ended:
-            standing = Standing.STARTING
-        recorded = (standing, reason or self._problem)
+        elif status.is_active and self._problem:
+            status, reason = RunStatus.UNREACHABLE, self._problem
+        elif status.is_active and status is not RunStatus.STARTING:
+            status = RunStatus.CONNECTING  # the record claims what the host has not confirmed
+        elif not status.is_active and self._host is not None and not self._host.ended:
+            status = RunStatus.STARTING
+        recorded = (status, reason or self._problem)
         if recorded != self._recorded:
             self._recorded, self._changed = recorded, True
         return again

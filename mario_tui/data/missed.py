@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from engine.host.run_state import MAX_LOGS
-from engine.protocol.messages import Episode, Event, Failed, Finished, Hello, Log, Noted
+from engine.protocol.messages import Episode, Event, Failed, Finished, Hello, KeptEvent, Log
 
 
 class Received:
@@ -17,18 +17,18 @@ class Received:
 
     def __init__(self, hello: Hello) -> None:
         self._counts = Counter(hello.published)
-        self._marks: set[Noted] = set()
-        self._logs = deque[Noted](maxlen=MAX_LOGS)  # a greeting has no older ones
+        self._marks: set[KeptEvent] = set()
+        self._logs = deque[KeptEvent](maxlen=MAX_LOGS)  # a greeting has no older ones
         for event in hello.events:
             self._remember(event)
 
     def add(self, event: Event) -> None:
         """Count an event that is not a greeting."""
-        if isinstance(event, Noted):
+        if isinstance(event, KeptEvent):
             self._counts[type(event).__name__] += 1
             self._remember(event)
 
-    def catch_up(self, hello: Hello) -> tuple[dict[str, int], list[Noted]]:
+    def catch_up(self, hello: Hello) -> tuple[dict[str, int], list[KeptEvent]]:
         """The number of events that are lost, by the name of their class, and the missed events that `hello` knows:
         all but episodes, in order."""
         known = [event for event in hello.events if not self._has(event)]
@@ -38,11 +38,11 @@ class Received:
         self._counts = Counter(hello.published)
         return {kind: count for kind, count in lost.items() if count > 0}, known
 
-    def _remember(self, event: Noted) -> None:
+    def _remember(self, event: KeptEvent) -> None:
         if isinstance(event, Log):
             self._logs.append(event)
         elif not isinstance(event, Episode | Finished | Failed):
             self._marks.add(event)
 
-    def _has(self, event: Noted) -> bool:
+    def _has(self, event: KeptEvent) -> bool:
         return isinstance(event, Episode) or event in (self._logs if isinstance(event, Log) else self._marks)

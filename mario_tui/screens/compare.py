@@ -190,7 +190,7 @@ class CompareScreen(PanelGrid):
                 entry.key,
                 entry.name,
                 self._series(entry, _RETURN),
-                list(dict.fromkeys(each.seen.standing for each in entry.runs)),
+                list(dict.fromkeys(each.seen.status for each in entry.runs)),
                 hidden=entry.key in self._hidden,
                 problem=next((each.seen.problem for each in entry.runs if each.seen.problem), ""),
             )

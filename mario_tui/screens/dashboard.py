@@ -16,7 +16,7 @@ from engine.runs.run import Run
 from mario_tui.data.feed import LOOK_S, Snapshot, read_record
 from mario_tui.data.keys import bindings
 from mario_tui.data.outcome_text import judged
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.actor import ActorScreen
 from mario_tui.screens.panel_grid import DIGITS
 from mario_tui.screens.run_control import RunControl
@@ -192,7 +192,7 @@ class DashboardScreen(RunControl):
 
     def _announce_end(self, snapshot: Snapshot) -> None:
         """Notify once how the run ended, or that its host is gone."""
-        if self._end_announced or snapshot.hello is None or not snapshot.standing.is_over:
+        if self._end_announced or snapshot.hello is None or not snapshot.status.is_over:
             return
         self._end_announced = True
         if isinstance(snapshot.end, Failed):
@@ -204,7 +204,7 @@ class DashboardScreen(RunControl):
             )
         elif snapshot.end is not None:
             stopped = f"stopped at {snapshot.end.summary.env_steps:,} of {snapshot.hello.steps:,} steps"
-            how = "finished" if snapshot.standing is Standing.FINISHED else stopped
+            how = "finished" if snapshot.status is RunStatus.FINISHED else stopped
             self._tell_end(f"The run {how}: {snapshot.end.summary.reason}", how)
         else:
             resume = self.mario.key("dashboard.resume_run")

@@ -34,7 +34,7 @@ class FollowedRun:
         same = self.seen.points is before.points and self.seen.others is before.others
         if self.seen.hello is not None and not same:  # until a new host has answered, the old lines stay
             self._curves, self._series = Curves(self.seen.points, self.seen.others), {}
-        shown = (self._curves, self.seen.standing, self.seen.problem)
+        shown = (self._curves, self.seen.status, self.seen.problem)
         changed, self._shown = shown != self._shown, shown
         return changed
 

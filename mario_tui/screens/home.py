@@ -20,7 +20,7 @@ from engine.runs.registry import delete_run, list_runs
 from engine.runs.run import Run
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings, keys_in
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.compare import compare, compare_with_others
@@ -143,9 +143,9 @@ class HomeScreen(PlaceScreen[None]):
             start = f" Press {self.mario.key('home.new')}, then Enter twice to train Mario on stage 1-1, the default."
             self._show_hint("No runs yet." + start * (not self.mario.read_only))
             return
-        active = sum(listed.standing.is_active for listed in table.listed)
+        active = sum(listed.status.is_active for listed in table.listed)
         parts = [f"{counted(len(table.listed), 'run')}, {active} active"]
-        if silent := sum(listed.standing is Standing.SILENT for listed in table.listed):
+        if silent := sum(listed.status is RunStatus.SILENT for listed in table.listed):
             parts.append(f"{silent} not responding")
         if table.wanted:
             parts.append(f"{table.row_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")

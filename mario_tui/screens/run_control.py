@@ -30,7 +30,7 @@ from engine.runs.checkpoints import find_policy
 from engine.runs.run import Run
 from mario_tui.data.feed import Feed
 from mario_tui.data.program import program
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.compare import compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.evaluation import EvaluationScreen
@@ -64,7 +64,7 @@ class RunControl(PanelGrid):
 
     def update_keys(self) -> None:
         """Offer the keys that fit the state of the run."""
-        is_over = self.feed.snapshot().standing.is_over
+        is_over = self.feed.snapshot().status.is_over
         if is_over != self.is_over:
             self.is_over = is_over
             self.refresh_bindings()
@@ -118,7 +118,7 @@ class RunControl(PanelGrid):
     def action_stop(self) -> None:
         """Stop the run after a checkpoint; if it is stopping already, end it at once."""
 
-        at_once, starting = self._is_stopping(), self.feed.snapshot().standing is Standing.STARTING
+        at_once, starting = self._is_stopping(), self.feed.snapshot().status is RunStatus.STARTING
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -205,9 +205,9 @@ class RunControl(PanelGrid):
     def _why_not(self) -> str:
         """Why a command can't be sent, consistent with the header."""
         snapshot = self.feed.snapshot()
-        if snapshot.hello is None and snapshot.standing in (Standing.STARTING, Standing.CONNECTING):
+        if snapshot.hello is None and snapshot.status in (RunStatus.STARTING, RunStatus.CONNECTING):
             return "The run's host has not responded yet; try again in a moment."
-        if snapshot.standing is Standing.UNREACHABLE:
+        if snapshot.status is RunStatus.UNREACHABLE:
             return f"The run can't be reached: {snapshot.reason}"
         return f"The run is not running; press {self.mario.key('dashboard.resume_run')} to resume it."
 

@@ -92,7 +92,7 @@ class Preview(Horizontal):
             recorded = list(zip(steps, curves.values("mean_return"), strict=True))
             self._points = recorded + [point for point in seen if point[0] > (steps[-1] if steps else 0)]
         record = listed.record
-        if record.mean_return is not None and listed.standing.is_active:
+        if record.mean_return is not None and listed.status.is_active:
             kept = [point for point in self._points if point[0] < record.env_steps]  # a restart goes back
             self._points = [*kept, (float(record.env_steps), record.mean_return)]
         xs = [x for x, _ in self._points]
@@ -119,7 +119,7 @@ def describe(listed: Listed) -> Text:
     record = listed.record
     text = Text(overflow="fold")
     text.append(printable(record.name), style="bold")
-    text.append("\n").append_text(state_text(listed.standing))
+    text.append("\n").append_text(state_text(listed.status))
     if record.elsewhere:
         text.append(f"  on {printable(record.elsewhere)}")
     if record.reason:

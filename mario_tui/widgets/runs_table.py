@@ -15,7 +15,7 @@ from engine.runs.annotation import Annotation
 from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, moment, number, short
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 from mario_tui.widgets.panels.header import state_text
 
 _MARK = "◆"
@@ -36,8 +36,8 @@ class Listed:
         return str(self.run.path)
 
     @property
-    def standing(self) -> Standing:
-        return Standing.of_record(self.record)
+    def status(self) -> RunStatus:
+        return RunStatus.of_record(self.record)
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ def _tags(listed: Listed) -> tuple[str, ...]:
 
 
 def _symbol(listed: Listed) -> Text:
-    return Text(listed.standing.symbol, style=f"bold {listed.standing.colour}")
+    return Text(listed.status.symbol, style=f"bold {listed.status.colour}")
 
 
 _NAME_WIDTH = 25
 _LONGEST_NAME = 255
 """Longest folder name; a record may contain any name."""
 COLUMNS = (
-    Column("state", "state", 10, 64, lambda x: state_text(x.standing), lambda x: x.standing.rank),
+    Column("state", "state", 10, 64, lambda x: state_text(x.status), lambda x: x.status.rank),
     Column("run", "run", _NAME_WIDTH, 0, _name, lambda x: x.record.name),
     Column("tags", "tags", 14, 90, lambda x: Text(printable(" ".join(x.annotation.tags)), style="cyan"), _tags),
     Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),
@@ -227,7 +227,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
     def _matches(self, listed: Listed) -> bool:
         record, annotation = listed.record, listed.annotation
         tags = " ".join(f"#{tag}" for tag in annotation.tags)
-        text = f"{record.name} {listed.standing} {record.game} {record.task} {record.runner} {listed.run.path}"
+        text = f"{record.name} {listed.status} {record.game} {record.task} {record.runner} {listed.run.path}"
         text = f"{text} {tags} {annotation.note}".lower()
         return all(word in text for word in self.wanted.lower().split())
 

@@ -18,7 +18,7 @@ from engine.runners.changed_options import changed
 from engine.runners.coordination.checkpoint_writer import CheckpointWriter
 from engine.runners.coordination.evaluator import Evaluator
 from engine.runners.coordination.reporter import Reporter
-from engine.runners.coordination.stats.processes import Pool
+from engine.runners.coordination.stats.processes import MemberInfo
 from engine.runners.coordination.tuning import Tuning
 from engine.runners.learning.learner import Learner
 from engine.runners.parent_link import ParentLink
@@ -32,7 +32,7 @@ from engine.runtime.threads import ThreadBudget
 class Coordinator:
     """A runner calls `proceed` between two iterations, and `finish` once that has returned False.
 
-    `start.config` is the run's own. `pool`: see `Reporter`.
+    `start.config` is the run's own. `member_info`: see `Reporter`.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class Coordinator:
         learner: Learner,
         shared_state: SharedState,
         threads: ThreadBudget,
-        pool: Pool | None = None,
+        member_info: MemberInfo | None = None,
     ) -> None:
         config, resume_from = start.config, start.resume_from
         self._config, self._link, self._learner, self._shared_state = config, link, learner, shared_state
         extra = Extra() if resume_from is None else read_state(resume_from).extra
-        self.reporter = Reporter(start, extra, link, learner, shared_state, pool)
+        self.reporter = Reporter(start, extra, link, learner, shared_state, member_info)
         self._counters = self.reporter.counters
         self._tuning = Tuning(config, link, learner, shared_state, self._counters)
         self._evaluator = Evaluator(start.run, config, link, learner, threads.lane_threads)

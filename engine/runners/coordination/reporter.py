@@ -14,7 +14,7 @@ from engine.protocol.messages import Lanes, State
 from engine.runners.coordination.curriculum import RunCurriculum, curriculum_at
 from engine.runners.coordination.stats.counters import Counters
 from engine.runners.coordination.stats.lanes import LaneStats
-from engine.runners.coordination.stats.processes import Pool, ProcessStats
+from engine.runners.coordination.stats.processes import MemberInfo, ProcessStats
 from engine.runners.coordination.stats.replay import ReplayStats
 from engine.runners.coordination.stats.time_split import TimeSplits
 from engine.runners.learning.learner import Learner
@@ -29,7 +29,7 @@ _REPORT_EVERY_S = 0.5
 class Reporter:
     """Counts what the members of `shared_state` have played and `learner` has learned, since the run's beginning.
 
-    `pool`: started the members; its processes are reported as well. None: this process is the only one.
+    `member_info`: started the members; its processes are reported as well. None: this process is the only one.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Reporter:
         link: ParentLink,
         learner: Learner,
         shared_state: SharedState,
-        pool: Pool | None,
+        member_info: MemberInfo | None,
     ) -> None:
         config = self._config = start.config
         self._link, self._learner, self._shared_state = link, learner, shared_state
@@ -51,7 +51,7 @@ class Reporter:
         self._curriculum = None if curriculum is None else RunCurriculum(curriculum, self._ladder, link, shared_state)
         self._time_splits = TimeSplits(config.runner, shared_state)
         self._replay_stats = ReplayStats(learner.replay)
-        self._process_stats = None if pool is None else ProcessStats(config, shared_state, pool, learner)
+        self._process_stats = None if member_info is None else ProcessStats(config, shared_state, member_info, learner)
         self.waited = 0.0
         """Seconds that this process has waited for members."""
         self._reported_at = float("-inf")

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TypeVar
 
-from engine.protocol.messages import Changed, Evaluation, Log, Noted, Phase, Point, Ready, Saved
+from engine.protocol.messages import Changed, Evaluation, KeptEvent, Log, Phase, Point, Ready, Saved
 from mario_tui.widgets.charts.view import Axis
 
 MARKS = {
@@ -30,7 +30,7 @@ class Curves:
     goes back.
     """
 
-    def __init__(self, points: Sequence[Point] = (), others: Sequence[Noted] = ()) -> None:
+    def __init__(self, points: Sequence[Point] = (), others: Sequence[KeptEvent] = ()) -> None:
         self.points = _last_pass(points, 1)
         self._steps = [float(point.env_steps) for point in self.points]
         self._wall = [point.wall_s for point in self.points]
@@ -92,7 +92,7 @@ def _last_pass(events: Sequence[_Stepped], least: int) -> list[_Stepped]:
     return kept[::-1]
 
 
-def _marks(others: Sequence[Noted], best: Evaluation | None) -> list[tuple[float, str]]:
+def _marks(others: Sequence[KeptEvent], best: Evaluation | None) -> list[tuple[float, str]]:
     marks: list[tuple[float, str]] = []
     step, started = 0.0, False
     for event in others:

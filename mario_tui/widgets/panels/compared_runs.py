@@ -12,7 +12,7 @@ from textual.events import Click
 
 from mario_tui.data.differences import Configuration
 from mario_tui.data.format import number, shortened
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 from mario_tui.widgets.base.list_panel import ListPanel
 from mario_tui.widgets.charts.comparison import Series
 
@@ -30,7 +30,7 @@ class ComparedRun:
     key: Key
     name: str
     series: Series
-    standings: Sequence[Standing]
+    statuses: Sequence[RunStatus]
     """The states of its runs, each once."""
     hidden: bool = False
     problem: str = ""
@@ -74,7 +74,7 @@ class ComparedRunsPanel(ListPanel):
             return
         shown, index = self.rows_to_draw(max(1, height - 1)), self.index
         longest = max(len(_name(row)) for row in self._rows)
-        states = max(len(row.standings) for row in self._rows)
+        states = max(len(row.statuses) for row in self._rows)
         value = max(_VALUE, len(self._head))
         room = max(8, min(longest, width - (2 + 1 + value + 1 + _VALUE + 1 + states)))
         lines = [Text(f"  {'run':<{room}} {self._head:>{value}} {'highest':>{_VALUE}}", style="bold")]
@@ -92,8 +92,8 @@ class ComparedRunsPanel(ListPanel):
             return text.append(f" {row.problem or 'no data yet'}", style="dim")
         highest = max(filter(math.isfinite, row.series.values), default=None)
         text.append(f" {number(value):>{width}} {number(highest):>{_VALUE}} ", style="dim" if row.hidden else "")
-        for standing in row.standings:
-            text.append(standing.symbol, standing.colour)
+        for status in row.statuses:
+            text.append(status.symbol, status.colour)
         return text
 
     def on_click(self, event: Click) -> None:

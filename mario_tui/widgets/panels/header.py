@@ -9,16 +9,16 @@ from rich.text import Text
 
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import duration, fraction
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 from mario_tui.widgets.base.panel import Panel, bar
 
 _REASON_LINES = 3
 """Lines for the reason of a failure."""
 
 
-def state_text(standing: Standing) -> Text:
+def state_text(status: RunStatus) -> Text:
     """A state as symbol and word, so that it does not depend on colour."""
-    return Text(f"{standing.symbol} {standing}", style=f"bold {standing.colour}")
+    return Text(f"{status.symbol} {status}", style=f"bold {status.colour}")
 
 
 class RunHeader(Panel):
@@ -35,11 +35,11 @@ class RunHeader(Panel):
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         hello, progress = snapshot.hello, snapshot.progress
-        standing, reason = snapshot.standing, snapshot.reason
+        status, reason = snapshot.status, snapshot.reason
         line = Text(no_wrap=True, overflow="ellipsis")
         if self._read_only:
             line.append("read-only", style="bold reverse").append("  ")
-        line.append_text(state_text(standing))
+        line.append_text(state_text(status))
         if snapshot.silent_s:
             line.append(f": not responding for {snapshot.silent_s:,} s", style="red")
         line.append(f"  {hello.run if hello else self._run}", style="bold")
@@ -53,7 +53,7 @@ class RunHeader(Panel):
             form = next((form for form in forms if len(form) <= room), "")
             line.append(f"  {form.rjust(room)}", style="dim")
         line.append("\n")
-        if standing is Standing.FAILED and reason:
+        if status is RunStatus.FAILED and reason:
             reason = " ".join(reason.split())
             if hello is not None and progress is not None:
                 reason = f"at step {progress.env_steps:,} of {hello.steps:,}: {reason}"
@@ -62,18 +62,18 @@ class RunHeader(Panel):
             return line.append("\n".join(textwrap.wrap(reason, max(10, width))[:_REASON_LINES]), style="red")
         if hello is None or progress is None:
             engine = "waiting for the engine" if hello is None else "building networks and starting lanes"
-            waiting = {Standing.STARTING: engine, Standing.CONNECTING: "waiting for the run's host"}
+            waiting = {RunStatus.STARTING: engine, RunStatus.CONNECTING: "waiting for the run's host"}
             ended = reason or "Nothing was recorded. See run.log."
-            return line.append(waiting.get(standing, ended), style="dim")
-        if standing is Standing.STOPPED:
+            return line.append(waiting.get(status, ended), style="dim")
+        if status is RunStatus.STOPPED:
             counts = f"stopped at {progress.env_steps:,} of {hello.steps:,} steps "
         else:
             counts = f"step {progress.env_steps:,}/{hello.steps:,} "
         rate, left = "–", "–"
-        if standing is Standing.RUNNING:
+        if status is RunStatus.RUNNING:
             rate, left = f"{progress.env_steps_per_s:,.0f}", duration(progress.remaining_s)
         rates = f" elapsed {duration(progress.wall_s)}"
-        if snapshot.live or standing is Standing.LOST:
+        if snapshot.live or status is RunStatus.LOST:
             rates = f" {rate} steps/s {rates}  left {left}"
         room = width - len(counts) - len(rates)
         line.append(counts)

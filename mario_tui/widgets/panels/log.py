@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from engine.protocol.messages import Changed, Episode, Evaluation, Failed, Finished, Log, Noted, Phase, Ready, Saved
+from engine.protocol.messages import Changed, Episode, Evaluation, Failed, Finished, KeptEvent, Log, Phase, Ready, Saved
 from engine.protocol.outcome import Outcome
 from engine.runtime.text import printable
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import counted, short, whole
 from mario_tui.data.outcome_text import judged, reached
-from mario_tui.data.standing import is_complete
+from mario_tui.data.run_status import is_complete
 from mario_tui.widgets.base.movable_lines import MovableLines
 from mario_tui.widgets.base.panel import Panel
 
@@ -28,9 +28,9 @@ class LogPanel(Panel, MovableLines):
     def __init__(self) -> None:
         super().__init__("Log", id="log", number=8)
         self._words: list[str] = []
-        self._top: Noted | None = None
+        self._top: KeptEvent | None = None
         """Scrolled back: the newest event that is shown."""
-        self._known: Sequence[Noted] = ()
+        self._known: Sequence[KeptEvent] = ()
         """Scrolled back: the events that matched the filter when the log was last drawn; `_top` is one of them."""
 
     def filter(self, text: str) -> None:
@@ -51,7 +51,7 @@ class LogPanel(Panel, MovableLines):
         shown = chosen[max(0, last - room) : max(last, min(room, len(chosen)))]
         return Text("\n", no_wrap=True, overflow="ellipsis").join(describe(event, snapshot.outcome) for event in shown)
 
-    def _hold(self, found: Sequence[Noted]) -> None:
+    def _hold(self, found: Sequence[KeptEvent]) -> None:
         """Scrolled back, stay at the same event. If the bounded log has lost it, go on to the next newer one that is
         left."""
         if self._top is None:
@@ -67,10 +67,10 @@ class LogPanel(Panel, MovableLines):
             parts.append("older lines; end: newest")
         return ", ".join(parts)
 
-    def _newest(self, snapshot: Snapshot, room: int) -> list[Noted]:
+    def _newest(self, snapshot: Snapshot, room: int) -> list[KeptEvent]:
         """At most `room` events, oldest first."""
         episodes_left = room - min(len(snapshot.others), room // 2)
-        chosen: list[Noted] = []
+        chosen: list[KeptEvent] = []
         for event in reversed(snapshot.events):
             if len(chosen) >= room:
                 break
@@ -81,7 +81,7 @@ class LogPanel(Panel, MovableLines):
             chosen.append(event)
         return chosen[::-1]
 
-    def _found(self, snapshot: Snapshot) -> list[Noted]:
+    def _found(self, snapshot: Snapshot) -> list[KeptEvent]:
         return [
             event
             for event in snapshot.events
@@ -102,12 +102,12 @@ class LogPanel(Panel, MovableLines):
         self.action_move(pages * max(1, self.body[1] - 1))
 
 
-def _place(events: Sequence[Noted], wanted: Noted) -> int:
+def _place(events: Sequence[KeptEvent], wanted: KeptEvent) -> int:
     """Where this very event is; the end if it is not there."""
     return next((at for at, event in enumerate(events) if event is wanted), len(events) - 1)
 
 
-def describe(event: Noted, outcome: Outcome) -> Text:
+def describe(event: KeptEvent, outcome: Outcome) -> Text:
     """One line for an event of a game with this outcome."""
     match event:
         case Ready():

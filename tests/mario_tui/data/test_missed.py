@@ -9,7 +9,7 @@ import msgspec
 from engine.config.run_config import RunConfig
 from engine.host import host_events
 from engine.host.run_state import MAX_EPISODES, MAX_LOGS, RunState
-from engine.protocol.messages import Episode, Hello, Log, Noted, Saved
+from engine.protocol.messages import Episode, Hello, KeptEvent, Log, Saved
 from engine.runs.registry import create_run
 from mario_tui.data.missed import Received
 from tests.mario_tui.screens.test_run_control import episode
@@ -21,7 +21,7 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.run, self.state = create_run(RunConfig(run_dir=str(folder))), RunState()
 
-    def publish(self, event: Noted) -> Noted:
+    def publish(self, event: KeptEvent) -> KeptEvent:
         self.state.apply(event)
         self.state.published[type(event).__name__] += 1
         return event

@@ -19,7 +19,7 @@ from engine.runs.checkpoints import newest
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 from mario_tui.launch import make_plan
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.widgets.panels.machine import MachinePanel
@@ -75,7 +75,7 @@ async def test_who_watches_a_run_sees_it_go_on_after_its_host_was_killed(tmp_pat
         await until(pilot, lambda: "? lost" in shown(dashboard, "header"), "the loss")
         assert "– steps/s" in shown(dashboard, "header")
         host.process.wait()
-        await until(pilot, lambda: dashboard.feed.snapshot().standing is Standing.LOST, "a look without its host")
+        await until(pilot, lambda: dashboard.feed.snapshot().status is RunStatus.LOST, "a look without its host")
         again = make_plan({}, resume=str(host.run.path)).start()
         await until(pilot, lambda: "● running" in shown(dashboard, "header"), "the run under its next host")
         assert dashboard.feed.send(Stop())  # as another client would

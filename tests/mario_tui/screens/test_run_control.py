@@ -15,7 +15,7 @@ from engine.protocol.messages import Episode, Evaluation
 from engine.runs import checkpoints
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Feed, Snapshot
-from mario_tui.data.standing import Standing
+from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.widgets.panels.log import LogPanel
@@ -89,7 +89,7 @@ async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_pat
         feed._client._socket.send(b"\xff\xff\xff\xff")
         wait_until(lambda: feed.update(run.record()), "another try")
         wait_until(lambda: feed.snapshot().connected, "another connection")
-        wait_until(lambda: feed.snapshot().standing is Standing.RUNNING, "its progress")
+        wait_until(lambda: feed.snapshot().status is RunStatus.RUNNING, "its progress")
         feed.close()
 
 

@@ -15,8 +15,8 @@ from engine.runners.learning.learner import Learner
 from engine.runners.shared_state import SharedState
 
 
-class Pool(Protocol):
-    """What starts and replaces the processes."""
+class MemberInfo(Protocol):
+    """What is known of the members besides what they share: asked of what starts and replaces them."""
 
     def restarts(self, index: int) -> int:
         """How many times member `index` was replaced."""
@@ -45,8 +45,8 @@ class Cluster(Protocol):
 class ProcessStats:
     """Call it once per report."""
 
-    def __init__(self, config: RunConfig, shared_state: SharedState, pool: Pool, learner: Learner) -> None:
-        self._shared_state, self._pool, self._learner = shared_state, pool, learner
+    def __init__(self, config: RunConfig, shared_state: SharedState, member_info: MemberInfo, learner: Learner) -> None:
+        self._shared_state, self._member_info, self._learner = shared_state, member_info, learner
         self._role: Any = config.runner_info.member  # a lone "player" has no such panel
         self._batch_size = learner.choices.batch_size * (
             shared_state.members if config.runner_info.averages_gradients else 1
@@ -58,7 +58,7 @@ class ProcessStats:
 
     def __call__(self, lanes: list[Lane], coordinator_waited: float) -> Members:
         """The message for the panel. `coordinator_waited`: seconds that this process has waited for members."""
-        shared_state, pool, learner = self._shared_state, self._pool, self._learner
+        shared_state, member_info, learner = self._shared_state, self._member_info, self._learner
         now, steps, waited, updates = (
             time.monotonic(),
             shared_state.steps_of.copy(),
@@ -72,7 +72,7 @@ class ProcessStats:
             self._start = int(steps_before.sum()), updates_before
         rates = (steps - steps_before) / span
         each = len(lanes) // shared_state.members
-        cluster = pool.cluster
+        cluster = member_info.cluster
         wire_bytes = 0 if cluster is None else cluster.wire_bytes
         sent, self._wire_bytes = wire_bytes - self._wire_bytes, wire_bytes
         return Members(
@@ -88,7 +88,7 @@ class ProcessStats:
                     mean_return=_mean([lane.mean_return for lane in lanes[index * each : (index + 1) * each]]),
                     epsilon_high=lanes[index * each].epsilon,
                     epsilon_low=lanes[(index + 1) * each - 1].epsilon,
-                    restarts=pool.restarts(index),
+                    restarts=member_info.restarts(index),
                     lag=max(0, updates - int(shared_state.updates_of[index])),
                     waiting_percent=min(100.0, 100 * float(waited[index] - waited_before[index]) / span),
                     machine="" if cluster is None else cluster.machine(index),

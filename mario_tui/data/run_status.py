@@ -1,18 +1,14 @@
-"""The state of a run, and its exit status, as all of mario-tui tells them. Imports nothing of Textual."""
+"""The state of a run, as all of mario-tui tells it. Imports nothing of Textual."""
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from typing import Self
 
-from engine.errors import UserError
-from engine.protocol.messages import Failed, Finished
-from engine.runs.run import ACTIVE, Run, RunRecord
-from engine.runtime.text import printable
+from engine.runs.run import ACTIVE, RunRecord
 
 
-class Standing(StrEnum):
+class RunStatus(StrEnum):
     """The states of a run, in the order in which the list of runs sorts them, each with its symbol and its colour."""
 
     symbol: str
@@ -43,21 +39,21 @@ class Standing(StrEnum):
     FINISHED = "finished", "✓", "green"
 
     @classmethod
-    def of_record(cls, record: RunRecord) -> Standing:
+    def of_record(cls, record: RunRecord) -> RunStatus:
         """The state that a run's record tells."""
         if record.state == "finished":
             return cls.of_end(record.env_steps, record.steps, record.reason)
         return cls(record.state)
 
     @classmethod
-    def of_end(cls, env_steps: int, steps: int, reason: str) -> Standing:
+    def of_end(cls, env_steps: int, steps: int, reason: str) -> RunStatus:
         """The state of a run that has ended in order after `env_steps` of `steps`."""
         return cls.FINISHED if env_steps >= steps or is_complete(reason) else cls.STOPPED
 
     @property
     def rank(self) -> int:
         """Its place in the order of states."""
-        return list(Standing).index(self)
+        return list(RunStatus).index(self)
 
     @property
     def is_over(self) -> bool:
@@ -67,29 +63,9 @@ class Standing(StrEnum):
     @property
     def is_active(self) -> bool:
         """Whether a host is alive, as far as known."""
-        return self in (*ACTIVE, Standing.CONNECTING, Standing.UNREACHABLE)
+        return self in (*ACTIVE, RunStatus.CONNECTING, RunStatus.UNREACHABLE)
 
 
 def is_complete(reason: str) -> bool:
     """Whether a run ended because its steps or its episodes are done."""
     return reason.endswith("are done")
-
-
-def exit_status(run: Run, end: Finished | Failed | None) -> int:
-    """0 if a run has finished or was stopped; otherwise 1, with the reason on stderr. `end`: what its host has told.
-
-    Raises `UserError` (exit status 2) if this machine can't do what was requested.
-    """
-    if isinstance(end, Finished):
-        return 0
-    if isinstance(end, Failed) and end.usage:
-        raise UserError(end.reason)
-    if end is None:  # it crashed, or its recording, which tells more, could not be written
-        record = run.record()
-        if record.state == "finished":
-            return 0
-        reason = record.reason if record.state == "failed" else "its host crashed"
-    else:
-        reason = end.reason
-    print(printable(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}"), file=sys.stderr)
-    return 1
