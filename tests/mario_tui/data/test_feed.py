@@ -1,0 +1,51 @@
+"""What a run's record says of its state, as long as no host is connected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from engine.errors import UserError
+from engine.protocol.messages import State
+from engine.runs.run import Run
+from mario_tui.data.feed import Feed
+from mario_tui.data.run_status import RunStatus
+from tests.support.app import record_of
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "unanswered"),
+    [
+        ("starting", RunStatus.STARTING, RunStatus.UNREACHABLE),
+        ("running", RunStatus.CONNECTING, RunStatus.UNREACHABLE),
+        ("paused", RunStatus.CONNECTING, RunStatus.UNREACHABLE),
+        ("stopping", RunStatus.CONNECTING, RunStatus.UNREACHABLE),
+        ("silent", RunStatus.SILENT, RunStatus.SILENT),
+        ("finished", RunStatus.STOPPED, RunStatus.STOPPED),  # it has steps left
+        ("failed", RunStatus.FAILED, RunStatus.FAILED),
+        ("lost", RunStatus.LOST, RunStatus.LOST),
+        ("damaged", RunStatus.DAMAGED, RunStatus.DAMAGED),
+    ],
+)
+def test_a_record_claims_no_more_than_its_host_confirms(
+    state: Any, status: RunStatus, unanswered: RunStatus, tmp_path: Path
+) -> None:
+    feed = Feed(Run(tmp_path))
+    record = record_of("one", state, 100, 200)
+    feed.update(record)
+    assert feed.snapshot().status is status
+    feed._problem = "nobody answers"
+    feed.update(record)
+    assert (feed.snapshot().status, feed.snapshot().reason) == (unanswered, "nobody answers")
+
+
+def test_a_run_that_is_gone_is_lost(tmp_path: Path) -> None:
+    feed = Feed(Run(tmp_path))
+    feed.update(UserError("not a run"))
+    assert (feed.snapshot().status, feed.snapshot().reason) == (RunStatus.LOST, "not a run")
+
+
+def test_every_state_of_a_record_has_a_standing() -> None:
+    assert {*map(RunStatus, get_args(State))} == {*RunStatus} - {"stopped", "connecting", "unreachable"}
