@@ -98,6 +98,8 @@ class Runner:
         try:
             while coordinator.proceed(losses):
                 losses = rank.iterate(WAIT if coordinator.paused else PLAY)
+                if coordinator.paused:
+                    self._actor_learner.screen.show()
                 if rank.stopped:
                     self._await_own_stop()
                     coordinator.stop("another rank was told to stop")

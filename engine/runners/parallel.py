@@ -76,7 +76,8 @@ class Runner:
         """The loop. Returns after the last checkpoint was written and announced."""
         coordinator, worker = self._coordinator, self._worker
         while coordinator.proceed([] if coordinator.paused else worker.iterate()):
-            pass
+            if coordinator.paused:
+                worker.actor_learner.screen.show()
         self._shared_state.stop()
         self._pool.close()
         worker.agent.pull()

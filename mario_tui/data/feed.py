@@ -65,7 +65,7 @@ class Snapshot:
     """Evaluations, checkpoints, log lines, the first clear ...; the same object until something is added."""
     end: Finished | Failed | None = None
     followed: bool = False
-    """Whether a host has told all this, not a recording."""
+    """Whether a host told all this; otherwise a recording did."""
     connected: bool = False
     silent_s: int = 0
     """Seconds for which the host has not been heard from; 0 as long as they are few."""
