@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ def names(folder: Path) -> list[str]:
 
 
 def test_neither_a_table_nor_a_picture_is_overwritten(tmp_path: Path) -> None:
+    assert save("loss", tmp_path / "new" / "folder") == tmp_path / "new" / "folder" / "loss"
+    shutil.rmtree(tmp_path / "new")
     (tmp_path / "loss.svg").write_text("mine")
     (tmp_path / "loss-2.csv").symlink_to("nowhere")
     assert save("loss", tmp_path) == tmp_path / "loss-3"

@@ -16,6 +16,7 @@ from mario_tui.data.outcome_text import judged, reached
         (game_of("mario").outcome, 29, (3100.0, 300.0), "29/31 cleared, return 120"),
         (game_of("tetris").outcome, 0, (98.2,), "31 games, mean score 98.2"),
         (game_of("snake").outcome, 1, (98.2,), "31 games, mean score 98.2, 1 full board"),
+        (game_of("snake").outcome, 0, (98.2,), "31 games, mean score 98.2"),
         (Outcome(), 0, (), "31 games, mean return 120"),
     ],
 )

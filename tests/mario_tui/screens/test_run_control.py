@@ -19,7 +19,7 @@ from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.widgets.panels.log import LogPanel
-from tests.support.app import app_is_there, opened, shown_as, start, text, until
+from tests.support.app import app_is_there, opened, said, shown_as, start, text, until
 from tests.support.program import PATIENCE_S, runner_of, spawned_by, wait_until
 from tests.support.source import serving
 
@@ -40,6 +40,7 @@ async def test_a_run_that_is_starting_ends_without_a_checkpoint_and_says_so_befo
         await pilot.press("x")
         assert "It is not training yet, so it ends without writing a checkpoint." in question(pilot)
         await pilot.press("y")
+        assert said(app) == "Stopping"
         await until(pilot, lambda: "stopped before training began" in text(dashboard, "header"), "the end")
     assert host.process.wait(PATIENCE_S) == 1
     assert not runner.is_running() and checkpoints.newest(host.run) is None
