@@ -143,7 +143,7 @@ def test_draws_weights_and_priorities_equal_those_on_the_host(capacity: int, ste
             ours.update_priorities(sample_, torch.from_numpy(errors))
         if number % 9 == 0:
             stale = expected, sample
-        assert ours.beta == host.beta
+        assert (ours.beta, ours.gamma) == (host.beta, host.gamma)
     theirs, mine = ({name: column[...] for name, column in replay.state().items()} for replay in (host, ours))
     assert mine.keys() == theirs.keys()
     for name in ("sampler.priorities", "sampler.weighed", "sampler.largest", "storage.written"):

@@ -13,7 +13,7 @@ import torch
 from engine.buffers import FrameStorage, HostMemory, MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, Sample
 from engine.buffers.device.replay import DeviceReplayBuffer, TensorSample
 from engine.buffers.sampling import EPSILON
-from engine.buffers.survey import SURVEYED
+from engine.buffers.survey import SURVEYED, places
 from engine.envs.lanes import PlayedStep
 from engine.runners.coordination.stats.replay import BINS, ReplayStats, summarise
 
@@ -123,6 +123,8 @@ def test_a_survey_changes_no_later_draw(make: Callable[..., Any], tmp_path: Path
 
 
 def test_of_a_large_replay_a_bounded_part_is_surveyed_evenly(tmp_path: Path) -> None:
+    assert [part.tolist() for part in places(3, 1)] == [[0, 1, 2], [0, 0, 0]]  # of a small one all
+    assert [part.tolist() for part in places(2, 0)] == [[], []]
     replay = on_host(tmp_path, capacity=20_000)
     fill(replay, 4000)  # the rings are not full
     survey = replay.survey()

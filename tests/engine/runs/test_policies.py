@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -160,3 +161,10 @@ def test_an_interval_of_few_games_is_wide_and_of_one_unknown() -> None:
     mean, low, high = mean_interval([1.0, 2.0, 4.0])
     assert (mean, low, high) == pytest.approx((2.333, -1.461, 6.128), abs=0.001)  # Student's t, 2 degrees of freedom
     assert math.isnan(mean_interval([143.0])[1])
+
+
+def test_a_policy_is_read_through_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "mine.safetensors"
+    link.symlink_to(shipped("snake-12x12"))
+    ours, theirs = (load_policy(path).state_dict() for path in (link, shipped("snake-12x12")))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
