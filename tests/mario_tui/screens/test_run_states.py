@@ -14,7 +14,7 @@ from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data.program import program
-from mario_tui.data.standing import end_state
+from mario_tui.data.run_status import end_state
 from mario_tui.headless import _progress_line
 from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.view import x_text
