@@ -277,6 +277,8 @@ def test_random_actions_are_legal_and_each_as_likely() -> None:
     assert set(drawn[:, 1]) == {1}
     counts = np.bincount(drawn[:, 0], minlength=4)
     assert counts[1] == 0 and (np.abs(counts[[0, 2, 3]] - 1000) < 130).all()  # five standard deviations
+    unmasked = np.bincount(random_actions(random, 4000, 4, None), minlength=4)
+    assert unmasked.size == 4 and (np.abs(unmasked - 1000) < 140).all()
 
 
 def test_epsilon_ladder_of_ape_x() -> None:
