@@ -24,9 +24,9 @@ from tests.support.program import PATIENCE_S, runner_of, spawned_by, wait_until
 from tests.support.source import serving
 
 
-def question(pilot: Pilot[Any]) -> str:
-    assert isinstance(pilot.app.screen, ConfirmScreen)
-    return " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
+async def question(pilot: Pilot[Any]) -> str:
+    screen = await shown_as(pilot, ConfirmScreen)
+    return " ".join(str(widget.render()) for widget in screen.query("Static"))
 
 
 async def test_a_run_that_is_starting_ends_without_a_checkpoint_and_says_so_before(tmp_path: Path) -> None:
@@ -38,8 +38,9 @@ async def test_a_run_that_is_starting_ends_without_a_checkpoint_and_says_so_befo
         dashboard = await shown_as(pilot, DashboardScreen)
         await until(pilot, lambda: "building networks" in text(dashboard, "header"), "the connection")
         await pilot.press("x")
-        assert "It is not training yet, so it ends without writing a checkpoint." in question(pilot)
+        assert "It is not training yet, so it ends without writing a checkpoint." in await question(pilot)
         await pilot.press("y")
+        await until(pilot, lambda: said(app), "what was done")
         assert said(app).split()[0] == "Stopping"
         await until(pilot, lambda: "stopped before training began" in text(dashboard, "header"), "the end")
     assert host.process.wait(PATIENCE_S) == 1
@@ -55,15 +56,16 @@ async def test_a_stop_that_was_asked_for_stays_in_order_and_one_more_says_what_i
         runner = runner_of(host.run)
         runner.suspend()
         await pilot.press("x")
-        assert "It writes a checkpoint and ends." in question(pilot)
+        assert "It writes a checkpoint and ends." in await question(pilot)
         with HostClient(host.run) as other:
             other.send(Stop())
             await until(pilot, lambda: dashboard.state == "stopping", "the other client's stop")
         await pilot.press("enter")  # it was asked for in order, so it does not end the run at once
         await pilot.press("x")
-        assert "at once? It is already stopping. No final checkpoint is written" in question(pilot)
+        assert "at once? It is already stopping. No final checkpoint is written" in await question(pilot)
         await pilot.press("enter")  # no: it would be irreversible
-        assert app_is_there(dashboard) and dashboard.is_live() and runner.is_running()
+        await until(pilot, lambda: app_is_there(dashboard), "the dashboard")
+        assert dashboard.is_live() and runner.is_running()
         await pilot.press("x", "y")
         reason = "stopped at once, before its last checkpoint was written"
         await until(pilot, lambda: reason in " ".join(text(dashboard, "header").split()), "the reason")
