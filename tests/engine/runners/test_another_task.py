@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from engine.buffers import MappedMemory
 from engine.config.reading import make_config
 from engine.protocol.messages import Changed, Episode, Log, Progress
 from engine.runners.changed_options import changed
@@ -70,8 +68,6 @@ def test_a_decay_counts_from_where_its_task_began(trained: Path, tmp_path: Path)
     assert json.loads((after / "state.json").read_text())["extra"]["schedule"] == {"begin": 600}
     schedule = DecaySchedule(RATE, begin=600)
     assert schedule.after((0.0, 0.0), RATE, 600 + HALVED_AFTER) == RATE / 2
-    schedule.load_state({})  # of an earlier version
-    assert schedule.after((0.0, 0.0), RATE, HALVED_AFTER) == RATE / 2
 
 
 def test_a_score_by_another_reward_is_not_the_best(tmp_path: Path) -> None:
@@ -114,16 +110,3 @@ def test_transitions_in_files_are_used_again_only_for_their_task(
     reports = train(tmp_path, {**files, **options}, 608, before)
     said = [log.text for log in of_kind(Log, reports) if "of another task" in log.text]
     assert (of_kind(Progress, reports)[0].replay_size >= 600) == kept == (not said)
-
-
-def test_files_of_an_earlier_version_which_do_not_tell_their_task_are_used(tmp_path: Path) -> None:
-    layout = {"rows": ((2, 10), np.dtype(np.int64))}
-    memory = MappedMemory(tmp_path)
-    memory.arrays(layout)["rows"][:] = 7
-    memory.close()
-    header = json.loads((tmp_path / "header.json").read_text())
-    del header["contents"]
-    (tmp_path / "header.json").write_text(json.dumps(header))
-    again = MappedMemory(tmp_path, contents="a task")
-    assert (again.arrays(layout)["rows"] == 7).all()
-    again.close()

@@ -133,9 +133,9 @@ def test_a_replay_in_a_file_is_there_again_on_resume(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_an_earlier_version_resumes(tmp_path: Path) -> None:
-    """Written by version 0.1.0 in checkpoint format 4, with its replay; its weights were set to 0 to keep it small."""
+    """Written by the version before games were packages, with its replay; its weights were set to 0, so it is small."""
     checkpoints = Path(__file__).parents[2] / "support" / "checkpoints"
-    shutil.unpack_archive(checkpoints / "snake-3x3-format-4.tar.xz", tmp_path)
+    shutil.unpack_archive(checkpoints / "snake-3x3-before-the-contract.tar.xz", tmp_path)
     before = tmp_path / "step-000000000200"
     done = run_program("--no-ui", "--log-format", "json", "--resume", str(before), "--steps", "400", cwd=tmp_path)
     after = Path(json_lines(done.stdout)[-1]["checkpoint"])
