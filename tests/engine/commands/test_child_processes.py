@@ -53,7 +53,7 @@ def test_an_evaluation_ends_with_its_front_end(stopped: bool, tmp_path: Path) ->
 @pytest.mark.long
 def test_a_game_ends_with_its_front_end(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path)
-    terminal.wait_for("x_pos")
+    terminal.wait_for("coins")
     at_work(terminal.pid).suspend()
     os.kill(terminal.pid, signal.SIGKILL)
     assert terminal.wait() == -signal.SIGKILL
@@ -63,7 +63,7 @@ def test_a_game_ends_with_its_front_end(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_q_quits_a_game_that_hangs(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path)
-    terminal.wait_for("x_pos")
+    terminal.wait_for("coins")
     at_work(terminal.pid).suspend()
     terminal.send("q")
     assert terminal.wait() == 0
