@@ -361,8 +361,8 @@ def _transitions(
     for ahead in range(size + _PREFETCH_DISTANCE):
         if ahead < size:
             place = lanes[ahead] * capacity + slots[ahead]
-            for end in range(2):  # of its window
-                row = place + end * n_step
+            for last in range(2):  # the first and the last entry of a window
+                row = place + last * n_step
                 prefetch(record_bytes, row * _RECORD_BYTES)
                 prefetch(pixels, row * frames.shape[1])
         i = ahead - _PREFETCH_DISTANCE

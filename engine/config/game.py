@@ -147,7 +147,7 @@ class Game(ABC):
     conditions: ClassVar[tuple[str, ...]] = ("epsilon",)
     """Fields of `Conditions` that evaluations and `mario-tui play` can vary."""
     of_earlier_policies: ClassVar[Mapping[str, Any]] = {}
-    """Those that policy files of the version before may lack, and what they were."""
+    """Options that policy files of the version before may lack, and the values that they had."""
     played_options: ClassVar[Mapping[str, CommandOption]] = {}
     """Options that `mario-tui eval` and `play` take instead of those that a policy was trained with."""
     person_options: ClassVar[Mapping[str, CommandOption]] = {}

@@ -43,7 +43,7 @@ class _Metadata(msgspec.Struct):
 
 
 def checked(said: Any) -> dict[str, Any]:
-    """The metadata of a policy, with what those of before lack. Raises `ValueError` saying what is wrong."""
+    """The metadata of a policy, with what the version before left out. Raises `ValueError` saying what is wrong."""
     policy = msgspec.convert(said, _Metadata)
     if policy.game not in GAMES:
         raise ValueError(f"game {must_be_one_of(GAMES, policy.game)}")

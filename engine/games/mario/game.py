@@ -48,7 +48,7 @@ class Mario(Game):
     of_policy = ("observation", "frame_skip", "swim_strokes", "network")
     network_options = ("actions", "observation", "network")
     networks = ("nature", "small")
-    of_earlier_policies = {"reward": "progress"}  # students had none
+    of_earlier_policies = {"reward": "progress"}  # which distilled ones did not tell
     policy_options = ("stage", "reward", "emulator", "actions", "observation", "frame_skip", "swim_strokes")
     state_options = ("emulator",)
     evaluation_options = ("noop_max", "eval_noop_min", "eval_noop_max", "eval_epsilon", "eval_sticky_actions")
