@@ -33,12 +33,12 @@ _PRECISIONS: tuple[Precision, Precision] = ("float32", "bfloat16")
 Build = Callable[[Precision], DoubleDQN]
 
 
-def random_batch(size: int, stack: int, frame_shape: tuple[int, ...], actions: int) -> Batch:
+def random_batch(size: int, spec: Spec) -> Batch:
     """`size` transitions with random frames and actions, without rewards."""
     random = np.random.default_rng(0)
-    obs, next_obs = random.integers(0, 256, (2, size, stack, *frame_shape), np.uint8)
+    obs, next_obs = random.integers(0, 256, (2, size, spec.stack, *spec.frame_shape), np.uint8).astype(spec.frame_dtype)
     zeros = np.zeros(size, np.float32)
-    return Batch(obs, random.integers(0, actions, size), zeros, next_obs, zeros)
+    return Batch(obs, random.integers(0, spec.actions, size), zeros, next_obs, zeros)
 
 
 def faster_precision(build: Build, batch: Batch) -> Precision:
@@ -134,14 +134,14 @@ def choose(
             "actions": spec.actions, "batch_size": size, "threads": [threads, torch.get_num_threads()],
             "double_q": config.double_q,
         }  # fmt: skip
-        precision = remembered(shapes, lambda: faster_precision(build, _batch(spec, size)))
+        precision = remembered(shapes, lambda: faster_precision(build, random_batch(size, spec)))
     elif config.amp:
         precision = gpu_precision(device)
     batch_size = config.batch_size
     if batch_size == AUTO and "batch_size" in saved:
         batch_size = min(saved["batch_size"], config.largest_batch)
     elif batch_size == AUTO:
-        batch_size = tune_batch_size(build(precision), lambda size: _batch(spec, size), config.largest_batch)
+        batch_size = tune_batch_size(build(precision), lambda size: random_batch(size, spec), config.largest_batch)
         log(f"batch size {batch_size}: the largest that pays off on this machine")
     return Choices(device.type, precision, batch_size, saved.get("threads", threads))
 
@@ -156,7 +156,3 @@ def still_valid(choices: Mapping[str, Any], before: RunConfig, config: RunConfig
     if (config.runner, config.processes) != (before.runner, before.processes):
         del valid["threads"]
     return valid
-
-
-def _batch(spec: Spec, size: int) -> Any:
-    return random_batch(size, spec.stack, spec.frame_shape, spec.actions)

@@ -187,14 +187,14 @@ class DoubleDQN:
 
     @torch.no_grad()
     def q_values(self, obs: Array) -> Tensor:
-        """Q-values [lanes, actions] of uint8 observations [lanes, stack, ...]."""
+        """Q-values [lanes, actions] of observations [lanes, stack, ...]."""
         images = as_input(torch.as_tensor(obs, device=self.device), getattr(torch, self.precision), trains=False)
         with autocast(self.device.type, self.precision):
             q: Tensor = self.online(images)
             return q
 
     def act(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """Greedy actions [lanes] for uint8 observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
+        """Greedy actions [lanes] for observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
         return greedy(self.q_values(obs), masks)
 
     @torch.no_grad()
@@ -374,12 +374,15 @@ def _placed(network: nn.Module, device: torch.device) -> nn.Module:
 
 
 def as_input(obs: Tensor, dtype: torch.dtype, *, trains: bool) -> Tensor:
-    """uint8 observations as `dtype`, in the memory layout that makes a pass fast; `trains`: also a backward pass.
+    """Observations for a network: uint8 ones as `dtype`, in the memory layout that makes a pass fast; others as they
+    are, since `dtype` may not hold them exactly. `trains`: also a backward pass.
 
     On CPUs, screens [batch, stack, height, width] get the channels last where that pays: in float32 for training, where
     the backward pass of the first convolution then takes a third of the time; in bfloat16 for every pass, but only with
     AMX, where an update takes 0.85 times as long.
     """
+    if obs.is_floating_point():
+        return obs
     obs = obs.to(dtype)
     if obs.device.type != "cpu" or obs.dim() != 4 or not (trains if dtype == torch.float32 else has_amx()):
         return obs

@@ -1,4 +1,4 @@
-"""Replay storage that stores every frame once, as uint8, in one ring per lane.
+"""Replay storage that stores every frame once, in one ring per lane.
 
 Invariants. An entry is a frame with the action taken and its outcome (reward, end of the episode). The entries of a
 lane are numbered from 0 without gaps; entry t is in slot t % capacity. The final frame of a truncated episode follows
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from engine.buffers.memory import HostMemory, Layout, MappedMemory, Memory
 from engine.buffers.stored import NO_ACTION, check_entries
 from engine.compiler.kernels import helper, kernel, prefetch
+from engine.config.game import FrameDtype
 from engine.envs.lanes import PlayedStep
 from engine.runtime.fence import fence
 from engine.runtime.stored_arrays import LARGEST_FLOAT, check_numbers
@@ -56,10 +57,10 @@ class Batch:
     `discounts` is gamma^m for a window of m steps, and 0 if the episode terminated in it.
     """
 
-    obs: NDArray[np.uint8]  # [batch, stack, *frame_shape]
+    obs: NDArray[Any]  # [batch, stack, *frame_shape], as the frames
     actions: NDArray[np.int64]  # [batch]
     returns: NDArray[np.float32]  # [batch], discounted sum of the window's rewards
-    next_obs: NDArray[np.uint8]  # [batch, stack, *frame_shape]
+    next_obs: NDArray[Any]  # [batch, stack, *frame_shape]
     discounts: NDArray[np.float32]  # [batch]
     next_masks: NDArray[np.bool_] | None = None  # [batch, actions], legal actions; None if all are always legal
 
@@ -85,6 +86,7 @@ class FrameStorage:
         gamma: discount per environment step.
         action_limit: actions must be below it, such as the number of a game's actions.
         mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
+        frame_dtype: of the elements of a frame.
         priorities: whether initial priorities are passed to `append` and stored.
         memory: where the arrays are allocated (default: in this process). Existing contents are kept, unless they are
             damaged; see `MappedMemory`.
@@ -101,18 +103,20 @@ class FrameStorage:
         gamma: float,
         action_limit: int = ACTION_LIMIT,
         mask_actions: int = 0,
+        frame_dtype: FrameDtype = "uint8",
         priorities: bool = False,
         memory: Memory | None = None,
     ) -> None:
         if capacity <= n_step + stack:
             raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
+        self.frame_dtype = np.dtype(frame_dtype)
         self.stack, self.n_step = stack, n_step
         self.action_limit, self.mask_actions = action_limit, mask_actions
         self._powers = np.empty(n_step + 1)
         self.gamma = gamma
         layout: Layout = {
-            "frames": ((lanes, capacity, *frame_shape), np.uint8),
+            "frames": ((lanes, capacity, *frame_shape), self.frame_dtype),
             "records": ((lanes, capacity), _RECORD),
             "claimed": ((lanes,), np.int64),  # entries written or being written
             "written": ((lanes,), np.int64),  # entries written so far, the number of the next one
@@ -149,14 +153,14 @@ class FrameStorage:
         Raises `ValueError` for frames of another dtype or shape, for actions out of range, and for priorities that are
         not finite or negative.
         """
-        check_frames("frames", step.frames, (self.lanes, *self.frame_shape))
+        check_frames("frames", step.frames, (self.lanes, *self.frame_shape), self.frame_dtype)
         check_actions(step.actions, self.action_limit)
         if priorities is not None:
             check_td_errors(priorities.td_errors)
         ends = np.where(step.terminated, _TERMINATED, np.where(step.truncated, _TRUNCATED, _CONTINUES)).astype(np.uint8)
         cut = np.flatnonzero(ends == _TRUNCATED)
         if cut.size:
-            check_frames("final_frames", step.final_frames, (self.lanes, *self.frame_shape))
+            check_frames("final_frames", step.final_frames, (self.lanes, *self.frame_shape), self.frame_dtype)
         after = self.written + 1
         after[cut] += 1
         self._claimed[:] = np.maximum(self._claimed, after)
@@ -238,20 +242,22 @@ class FrameStorage:
 
         `into` is a batch of that size whose memory is reused: allocating it costs several times as much as copying.
         """
-        size, pixels = lanes.size, math.prod(self.frame_shape)
+        size, row = lanes.size, math.prod(self.frame_shape) * self.frame_dtype.itemsize
+        shape = (size, self.stack, *self.frame_shape)
         batch = Batch(
-            obs=np.empty((size, self.stack, *self.frame_shape), np.uint8) if into is None else into.obs,
+            obs=np.empty(shape, self.frame_dtype) if into is None else into.obs,
             actions=np.empty(size, np.int64),
             returns=np.empty(size, np.float32),
-            next_obs=np.empty((size, self.stack, *self.frame_shape), np.uint8) if into is None else into.next_obs,
+            next_obs=np.empty(shape, self.frame_dtype) if into is None else into.next_obs,
             discounts=np.empty(size, np.float32),
         )
         next_entries = np.empty(size, np.int64)
         _transitions(
-            self.frames.reshape(-1, pixels), self._records.view(np.uint8).reshape(-1, _RECORD_BYTES), self.capacity,
+            self.frames.reshape(-1).view(np.uint8).reshape(-1, row),
+            self._records.view(np.uint8).reshape(-1, _RECORD_BYTES), self.capacity,
             self._powers, lanes, entries, entries % self.capacity,
-            batch.obs.reshape(size, self.stack, pixels), batch.actions, batch.returns,
-            batch.next_obs.reshape(size, self.stack, pixels), batch.discounts, next_entries,
+            batch.obs.reshape(-1).view(np.uint8).reshape(size, self.stack, row), batch.actions, batch.returns,
+            batch.next_obs.reshape(-1).view(np.uint8).reshape(size, self.stack, row), batch.discounts, next_entries,
         )  # fmt: skip
         if self.masks is None:
             return batch
@@ -302,7 +308,7 @@ class FrameStorage:
         self,
         lanes: NDArray[np.intp],
         entries: NDArray[np.int64],
-        frames: NDArray[np.uint8],
+        frames: NDArray[Any],
         actions: NDArray[np.int64],
         rewards: NDArray[np.float32],
         ends: NDArray[np.uint8],
@@ -320,11 +326,11 @@ class FrameStorage:
         self.episode_starts[lanes, slots] = self._open_start[lanes]
 
 
-def check_frames(name: str, frames: Any, shape: tuple[int, ...]) -> None:
-    """Raise `ValueError` unless frames, an array or a tensor, are uint8 of that shape: a conversion would make all of
-    floats between 0 and 1 zero."""
-    if str(frames.dtype).removeprefix("torch.") != "uint8" or tuple(frames.shape) != shape:
-        raise ValueError(f"{name} must be uint8 {list(shape)}, got {frames.dtype} {list(frames.shape)}")
+def check_frames(name: str, frames: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise `ValueError` unless frames, an array or a tensor, have this dtype and shape: a conversion to uint8 would
+    make all of floats between 0 and 1 zero."""
+    if str(frames.dtype).removeprefix("torch.") != dtype.name or tuple(frames.shape) != shape:
+        raise ValueError(f"{name} must be {dtype} {list(shape)}, got {frames.dtype} {list(frames.shape)}")
 
 
 def check_actions(actions: NDArray[Any], limit: int) -> None:
@@ -352,7 +358,7 @@ def _transitions(
 ) -> None:  # fmt: skip
     """Fill a batch, and `next_entries` [batch] with the entries that follow its windows.
 
-    frames: uint8 [lanes * capacity, pixels]. records: their bytes, [lanes * capacity, _RECORD_BYTES]. powers:
+    frames: their bytes, [lanes * capacity, bytes]. records: their bytes, [lanes * capacity, _RECORD_BYTES]. powers:
     float64 [n_step + 1], gamma^k. slots: of the entries, [batch].
     """
     size, n_step, pixels = lanes.size, powers.size - 1, frames.reshape(-1)

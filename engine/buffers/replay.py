@@ -27,6 +27,7 @@ from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, Uniform
 from engine.buffers.saved_arrays import Column
 from engine.buffers.stored import checked_state
 from engine.buffers.survey import Survey
+from engine.config.game import FrameDtype
 from engine.envs.lanes import PlayedStep
 
 _C = TypeVar("_C", bound=Column)
@@ -89,12 +90,13 @@ class ReplayBuffer:
     Args:
         lanes: number of environments that step together; the first axis of the arrays passed to `append`.
         capacity: entries per lane.
-        frame_shape: shape of a uint8 frame.
+        frame_shape: shape of a frame.
         stack: frames in an observation.
         n_step: length of the return's window, in environment steps.
         gamma: discount per environment step.
         action_limit: actions must be below it; those of a file are refused otherwise.
         mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
+        frame_dtype: of the elements of a frame.
         priorities: whether other processes append to the storage, with initial priorities.
         memory: `HostMemory` (default), `SharedMemory` or `MappedMemory`.
         reuse_batches: reuse the memory of the previous batch, which is faster; a batch is then valid only until the
@@ -114,6 +116,7 @@ class ReplayBuffer:
         gamma: float = 0.99,
         action_limit: int = ACTION_LIMIT,
         mask_actions: int = 0,
+        frame_dtype: FrameDtype = "uint8",
         priorities: bool = False,
         memory: Memory | None = None,
         reuse_batches: bool = False,
@@ -127,6 +130,7 @@ class ReplayBuffer:
             gamma=gamma,
             action_limit=action_limit,
             mask_actions=mask_actions,
+            frame_dtype=frame_dtype,
             priorities=priorities,
             memory=memory,
         )

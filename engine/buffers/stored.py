@@ -38,6 +38,7 @@ class Ring(Protocol):
     n_step: int
     action_limit: int
     mask_actions: int
+    frame_dtype: np.dtype[Any]
 
 
 def checked_state(state: Arrays, ring: Ring) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]] | None:
@@ -52,9 +53,9 @@ def checked_state(state: Arrays, ring: Ring) -> tuple[dict[str, NDArray[Any]], d
         parts.setdefault(part, {})[name] = array
     storage, sampler = parts["storage"], parts["sampler"]
     frames = storage.get("frames", np.empty(0))
-    if frames.ndim < 2 or frames.dtype != np.uint8:
-        raise ValueError("frames are missing, or not uint8 [lanes, entries, ...]")
-    if (frames.shape[0], *frames.shape[2:]) != (ring.lanes, *ring.frame_shape):
+    if frames.ndim < 2 or frames.dtype not in (np.uint8, np.float32):
+        raise ValueError("frames are missing, or not uint8 or float32 [lanes, entries, ...]")
+    if (frames.shape[0], *frames.shape[2:], frames.dtype) != (ring.lanes, *ring.frame_shape, ring.frame_dtype):
         return None
     used, written = frames.shape[1], stored_array(storage, "written", (ring.lanes,), np.int64)
     check_numbers("written", written, 0, LARGEST_COUNT)

@@ -8,10 +8,11 @@ terminal and host never import it; see `engine.config.plugins`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from engine.config.conditions import Conditions
 from engine.errors import UserError
@@ -38,12 +39,15 @@ class GameOptions:
     """Options that only one game has: a frozen dataclass of `engine.config.fields.option` fields."""
 
 
+FrameDtype: TypeAlias = Literal["uint8", "float32"]
+
+
 @dataclass(frozen=True)
 class Spec:
     """The properties of a game that replay and networks depend on."""
 
     frame_shape: tuple[int, ...]
-    """(height, width) of a screen, or (planes, height, width) of a board."""
+    """(height, width) of a screen, (planes, height, width) of a board, or (numbers,) of a vector."""
     actions: int
     stack: int
     """Frames per observation."""
@@ -51,6 +55,13 @@ class Spec:
     """Maximum number of environment steps for which a random action is held during exploration."""
     masked: bool
     """Whether some actions may be illegal."""
+    frame_dtype: FrameDtype = "uint8"
+    """Of the elements of a frame, finite ones."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of a frame."""
+        return math.prod(self.frame_shape) * (4 if self.frame_dtype == "float32" else 1)
 
     @property
     def mask_actions(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +21,9 @@ class LabelledReplay:
     """
 
     def __init__(self, lanes: int, capacity: int, spec: Spec) -> None:
-        self._replay = ReplayBuffer(lanes, capacity, spec.frame_shape, stack=spec.stack, reuse_batches=True)
+        self._replay = ReplayBuffer(
+            lanes, capacity, spec.frame_shape, stack=spec.stack, frame_dtype=spec.frame_dtype, reuse_batches=True
+        )
         self._lane_storages = [self._replay.storage.part(lane, 1) for lane in range(lanes)]
         self._labels = np.empty((lanes, capacity, spec.actions), np.float32)
 
@@ -46,7 +50,7 @@ class LabelledReplay:
         self._lane_storages[lane].end_episodes()
         self._replay.sampler.on_append()
 
-    def sample(self, size: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Observations uint8 [size, stack, *frame_shape], valid until the next call, and labels [size, actions]."""
+    def sample(self, size: int, random: np.random.Generator) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Observations [size, stack, *frame_shape], valid until the next call, and labels [size, actions]."""
         batch, sample = self._replay.sample(size, random)
         return batch.obs, self._labels[sample.lanes, sample.entries % self._replay.storage.capacity]

@@ -57,14 +57,14 @@ def _memory(cgroup: Path) -> tuple[int, int]:
     return machine.available, machine.total
 
 
-def replay_bytes(transitions: int, frame_shape: tuple[int, ...], mask_actions: int) -> int:
+def replay_bytes(transitions: int, spec: Spec) -> int:
     """Bytes of a replay in memory: frame, record, mask and priority of each transition."""
-    return math.ceil(transitions * (math.prod(frame_shape) + 16 + mask_actions + 8.6))
+    return math.ceil(transitions * (spec.frame_bytes + 16 + spec.mask_actions + 8.6))
 
 
 def mapped_bytes(transitions: int, spec: Spec) -> int:
     """Bytes of a replay on disk with `--replay-device files`: everything except the priorities."""
-    return transitions * (math.prod(spec.frame_shape) + 16 + spec.mask_actions)
+    return transitions * (spec.frame_bytes + 16 + spec.mask_actions)
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,13 @@ class DeviceMemory:
         return self.free + self.reserved - self.allocated
 
 
-def fits_device(
-    where: str, transitions: int, frame_shape: tuple[int, ...], mask_actions: int, memory: DeviceMemory
-) -> bool:
+def fits_device(where: str, transitions: int, spec: Spec, memory: DeviceMemory) -> bool:
     """Whether to store the replay on the GPU that learns from it.
 
     With `where` = `auto`, if it fits in half of the available memory. With `device`, always; raises `UserError` if it
     does not fit in the available memory.
     """
-    needed = transitions * (replay_bytes(1, frame_shape, mask_actions) + _EXTRA_BYTES_ON_DEVICE)
+    needed = transitions * (replay_bytes(1, spec) + _EXTRA_BYTES_ON_DEVICE)
     if where == "auto":
         return needed <= memory.available / 2
     if needed > memory.available:
@@ -107,8 +105,8 @@ def fits_device(
 def _required_bytes(config: RunConfig, *, with_replay: bool) -> tuple[int, int]:
     """Bytes of this machine's memory per transition of the run, and for everything except the replay."""
     spec = config.spec
-    each = replay_bytes(1, spec.frame_shape, spec.mask_actions) if with_replay else 9  # priorities stay in memory
-    sample = spec.stack * math.prod(spec.frame_shape) * config.game_info.sample_bytes
+    each = replay_bytes(1, spec) if with_replay else 9  # priorities stay in memory
+    sample = spec.stack * spec.frame_bytes * config.game_info.sample_bytes
     batch = config.batch_size * sample // config.accumulate
     here = processes_here(config.processes)
     each = math.ceil(each * here / config.processes)  # ranks on other machines have their own part of the replay
@@ -122,7 +120,7 @@ def _required_bytes(config: RunConfig, *, with_replay: bool) -> tuple[int, int]:
 def estimate_bytes(config: RunConfig) -> tuple[int, int]:
     """Estimated bytes that a run needs in total, and for its replay alone, wherever the replay is stored."""
     _, rest = _required_bytes(config, with_replay=False)
-    replay = replay_bytes(config.buffer_size, config.spec.frame_shape, config.spec.mask_actions)
+    replay = replay_bytes(config.buffer_size, config.spec)
     return rest + replay, replay
 
 

@@ -47,9 +47,11 @@ def rehearse_learning(config: RunConfig, spec: Spec) -> None:
     """Store steps in a replay on the host, draw a batch and set its priorities."""
     length = 2 * (config.n_step + spec.stack)
     kind = PrioritizedReplayBuffer if config.prioritized_replay else ReplayBuffer
-    mask_actions = spec.actions if spec.masked else 0
-    replay = kind(1, length, spec.frame_shape, stack=spec.stack, n_step=config.n_step, mask_actions=mask_actions)
-    frames, none = np.zeros((1, *spec.frame_shape), np.uint8), np.zeros(1, np.bool_)
+    replay = kind(
+        1, length, spec.frame_shape, stack=spec.stack, n_step=config.n_step, mask_actions=spec.mask_actions,
+        frame_dtype=spec.frame_dtype,
+    )  # fmt: skip
+    frames, none = np.zeros((1, *spec.frame_shape), spec.frame_dtype), np.zeros(1, np.bool_)
     masks = np.ones((1, spec.actions), np.bool_) if spec.masked else None
     for _ in range(length):
         replay.append(

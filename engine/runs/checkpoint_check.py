@@ -26,7 +26,7 @@ _UPPER = {
 }  # fmt: skip
 """Upper bounds of tensors that are never negative, by the last part of their names."""
 _STORAGE = {
-    "frames": ("U8",), "actions": ("I16", "I64"), "rewards": ("F32",), "ends": ("U8",), "episode_starts": ("I64",),
+    "actions": ("I16", "I64"), "rewards": ("F32",), "ends": ("U8",), "episode_starts": ("I64",),
     "written": ("I64",), "ended": ("I64",), "open_start": ("I64",),
 }  # fmt: skip
 """Arrays of a replay [lanes, entries, ...] or [lanes], and their dtypes, which depend on the device."""
@@ -93,6 +93,7 @@ def _check_replay(path: Path, config: RunConfig) -> None:
     # A batch that a replay in files has drawn in advance is checked when it is loaded.
     held = {name: entry for name, entry in _tensors(path).items() if not name.startswith("sampler.ahead.")}
     wanted = {f"storage.{name}": dtypes for name, dtypes in _STORAGE.items()}
+    wanted["storage.frames"] = ("F32" if config.spec.frame_dtype == "float32" else "U8",)
     masks = config.spec.mask_actions
     if masks:
         wanted["storage.masks"] = ("BOOL",)

@@ -35,7 +35,14 @@ class PackedStep:
     masks: Tensor
     final_masks: Tensor
 
-    def __init__(self, lanes: int, frame_shape: tuple[int, ...], mask_actions: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        lanes: int,
+        frame_shape: tuple[int, ...],
+        frame_dtype: torch.dtype,
+        mask_actions: int,
+        device: torch.device,
+    ) -> None:
         self._fields: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
             "actions": ((lanes,), torch.int64),
             "rewards": ((lanes,), torch.float32),
@@ -43,8 +50,8 @@ class PackedStep:
             "truncated": ((lanes,), torch.bool),
             "masks": ((lanes, mask_actions), torch.bool),
             "final_masks": ((lanes, mask_actions), torch.bool),
-            "frames": ((lanes, *frame_shape), torch.uint8),  # last, because they may be on the device already
-            "final_frames": ((lanes, *frame_shape), torch.uint8),
+            "frames": ((lanes, *frame_shape), frame_dtype),  # last, because they may be on the device already
+            "final_frames": ((lanes, *frame_shape), frame_dtype),
         }
         if not mask_actions:
             del self._fields["masks"], self._fields["final_masks"]

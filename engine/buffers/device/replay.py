@@ -22,6 +22,7 @@ from engine.buffers.sampling import EPSILON, NothingToSample
 from engine.buffers.saved_arrays import Column
 from engine.buffers.stored import checked_state
 from engine.buffers.survey import Survey, places, survey
+from engine.config.game import FrameDtype
 from engine.envs.lanes import PlayedStep
 from engine.runtime.cuda_graph import GraphedCall
 
@@ -50,6 +51,7 @@ class DeviceReplayBuffer:
         gamma: float = 0.99,
         action_limit: int = ACTION_LIMIT,
         mask_actions: int = 0,
+        frame_dtype: FrameDtype = "uint8",
         alpha: float = 0.6,
         beta: float = 0.4,
         beta_annealing: float = 1e-5,
@@ -64,6 +66,7 @@ class DeviceReplayBuffer:
             gamma=gamma,
             action_limit=action_limit,
             mask_actions=mask_actions,
+            frame_dtype=frame_dtype,
             device=device,
         )
         self._alpha, self._beta_annealing = alpha, beta_annealing

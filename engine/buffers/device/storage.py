@@ -19,6 +19,7 @@ from engine.buffers.device.packed_step import PackedStep
 from engine.buffers.frames import ACTION_LIMIT, check_actions, check_frames
 from engine.buffers.saved_arrays import Column
 from engine.buffers.stored import NO_ACTION
+from engine.config.game import FrameDtype
 from engine.envs.lanes import PlayedStep
 
 _CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
@@ -64,11 +65,13 @@ class DeviceStorage:
         gamma: float,
         action_limit: int = ACTION_LIMIT,
         mask_actions: int = 0,
+        frame_dtype: FrameDtype = "uint8",
         device: torch.device,
     ) -> None:
         if capacity <= n_step + stack:
             raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
         self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
+        self.frame_dtype = np.dtype(frame_dtype)
         self.stack, self.n_step, self.device = stack, n_step, device
         self.action_limit, self.mask_actions = action_limit, mask_actions
         self._powers = torch.empty(n_step + 1, dtype=torch.float64, device=device)
@@ -78,7 +81,7 @@ class DeviceStorage:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         slots = capacity + 1
-        self.frames = zeros(lanes, slots, *frame_shape, dtype=torch.uint8)
+        self.frames = zeros(lanes, slots, *frame_shape, dtype=getattr(torch, frame_dtype))
         self.actions = zeros(lanes, slots)
         self.rewards = zeros(lanes, slots, dtype=torch.float32)
         self.ends = zeros(lanes, slots, dtype=torch.uint8)
@@ -86,7 +89,7 @@ class DeviceStorage:
         self.masks = zeros(lanes, slots, mask_actions, dtype=torch.bool) if mask_actions else None
         self.written, self._ended, self._open_start = zeros(lanes), zeros(lanes), zeros(lanes)
         self.all_lanes = torch.arange(lanes, device=device)
-        self._step = PackedStep(lanes, frame_shape, mask_actions, device)
+        self._step = PackedStep(lanes, frame_shape, getattr(torch, frame_dtype), mask_actions, device)
         self._min_written = 0  # known without asking the device: steps, not counting final frames
 
     @property
@@ -123,7 +126,7 @@ class DeviceStorage:
         """The first half of `append`: copy a step to the device. Raises `ValueError` for frames of another dtype or
         shape, and for actions of another dtype or, in an array, out of range."""
         for name, frames in (("frames", step.frames), ("final_frames", step.final_frames)):
-            check_frames(name, frames, (self.lanes, *self.frame_shape))
+            check_frames(name, frames, (self.lanes, *self.frame_shape), self.frame_dtype)
         if isinstance(step.actions, np.ndarray):
             check_actions(step.actions, self.action_limit)
         elif step.actions.is_floating_point():

@@ -67,7 +67,8 @@ def _replay_options(
         "n_step": config.n_step,
         "gamma": config.gamma,
         "action_limit": spec.actions,
-        "mask_actions": spec.actions if spec.masked else 0,
+        "mask_actions": spec.mask_actions,
+        "frame_dtype": spec.frame_dtype,
     }, {"alpha": config.alpha, "beta": config.beta, "beta_annealing": seen * config.beta_annealing}
 
 
@@ -87,7 +88,7 @@ def belongs_on_device(start: Start, spec: Spec, device: torch.device) -> bool:
         torch.cuda.mem_get_info(device)[0], torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
     )
     transitions = on_one_gpu(config, start.index, start.learners)
-    return fits_device(config.replay_device, transitions, spec.frame_shape, spec.actions if spec.masked else 0, memory)
+    return fits_device(config.replay_device, transitions, spec, memory)
 
 
 def device_replay_or(

@@ -57,8 +57,8 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     """Arrays are little-endian bytes, those of steps in the order [steps, lanes]."""
 
     steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_STEPS)]
-    frames: list[bytes]  # per lane, compressed uint8 [steps, *frame_shape]: those acted on
-    final_frames: bytes  # compressed uint8 [truncations, *frame_shape]: the last ones of truncated episodes
+    frames: list[bytes]  # per lane, compressed [steps, *frame_shape]: those acted on
+    final_frames: bytes  # compressed [truncations, *frame_shape]: the last ones of truncated episodes
     actions: bytes  # int16
     rewards: bytes  # float32
     ends: bytes  # uint8: bit 0 terminated, bit 1 truncated
@@ -197,11 +197,11 @@ class ChunkReader:
         check_numbers("TD errors", errors, 0, LARGEST_FLOAT)
         if len(chunk.frames) != lanes:
             raise ValueError(f"{len(chunk.frames)} lanes instead of {lanes}")
-        frames = np.stack([_unpacked(lane, (steps, *spec.frame_shape)) for lane in chunk.frames], axis=1)
+        frames = np.stack([_frames(lane, (steps, *spec.frame_shape), spec) for lane in chunk.frames], axis=1)
         cut = (ends & 2 > 0) & (ends & 1 == 0)
-        final_frames = np.zeros((steps, lanes, *spec.frame_shape), np.uint8) if cut.any() else frames
+        final_frames = np.zeros((steps, lanes, *spec.frame_shape), spec.frame_dtype) if cut.any() else frames
         if cut.any():
-            final_frames[cut] = _unpacked(chunk.final_frames, (int(cut.sum()), *spec.frame_shape))
+            final_frames[cut] = _frames(chunk.final_frames, (int(cut.sum()), *spec.frame_shape), spec)
         masks = final_masks = None
         if spec.masked:
             masks = _bits(chunk.masks, (steps, lanes, spec.actions))
@@ -281,7 +281,16 @@ def _at(stacked: T, index: int | slice) -> T:
     return type(stacked)(**parts)
 
 
-def _packed(array: NDArray[np.uint8]) -> bytes:
+def _frames(data: bytes, shape: tuple[int, ...], spec: Spec) -> NDArray[Any]:
+    """Frames of the game; `ValueError` for elements that are not finite."""
+    frames = _unpacked(data, (math.prod(shape[: -len(spec.frame_shape)]), spec.frame_bytes))
+    frames = frames.reshape(-1).view(spec.frame_dtype).reshape(shape)
+    if not np.isfinite(frames).all():
+        raise ValueError("a frame is not finite")
+    return frames
+
+
+def _packed(array: NDArray[Any]) -> bytes:
     return zlib.compress(np.ascontiguousarray(array).data, _LEVEL)
 
 

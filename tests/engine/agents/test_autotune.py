@@ -16,11 +16,13 @@ from engine.agents import autotune as probe
 from engine.agents.autotune import choose, faster_precision, random_batch, tune_batch_size
 from engine.agents.precision_cache import remembered
 from engine.buffers import Batch
+from engine.config.game import Spec
 from engine.config.reading import make_config
 from engine.runtime.devices import Precision
 from tests.support.agent import Table
 from tests.support.learner import SPEC
 
+SCREENS = Spec((50, 60), 3, stack=4, hold=8, masked=False)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -89,9 +91,9 @@ def test_the_faster_precision_is_chosen(clock: Clock) -> None:
 
     for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):
         slow = {slower}
-        assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == faster
+        assert faster_precision(build, random_batch(8, SCREENS)) == faster
     slow, busy_after = {"float32"}, clock.now + 3  # another program becomes busy after three or four updates
-    assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == "bfloat16"
+    assert faster_precision(build, random_batch(8, SCREENS)) == "bfloat16"
 
 
 @pytest.fixture
@@ -138,4 +140,4 @@ def test_bfloat16_must_be_faster_by_more_than_noise(clock: Clock) -> None:
         agent.online.register_forward_pre_hook(wait)
         return agent
 
-    assert faster_precision(build, random_batch(8, 4, (50, 60), 3)) == "float32"
+    assert faster_precision(build, random_batch(8, SCREENS)) == "float32"

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.config.game import Spec
 from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.games.mario.lanes import MarioLanes
@@ -20,6 +21,7 @@ from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_
 from engine.runners.learning.replay_factory import on_one_gpu
 from engine.runtime.threads import available_cores
 
+SCREENS = Spec(frame_shape=(50, 60), actions=5, stack=4, hold=8, masked=False)
 SETTLED = 1_000_000  # environment steps after which all one-time allocations are done
 
 
@@ -147,13 +149,13 @@ def transitions(gibibytes: float) -> int:
 @pytest.mark.parametrize(("gibibytes", "fits"), [(60, True), (64, True), (66, False), (200, False)])
 def test_a_replay_goes_to_the_gpu_if_it_fits_in_half_of_the_available_memory(gibibytes: int, fits: bool) -> None:
     """130 GiB are available, including memory that PyTorch's allocator has reserved and does not use."""
-    assert fits_device("auto", transitions(gibibytes), (50, 60), 0, H200) == fits
+    assert fits_device("auto", transitions(gibibytes), SCREENS, H200) == fits
 
 
 def test_a_replay_that_does_not_fit_on_the_gpu_is_refused_in_one_line() -> None:
-    assert fits_device("device", transitions(129), (50, 60), 0, H200)
+    assert fits_device("device", transitions(129), SCREENS, H200)
     with pytest.raises(UserError) as refused:
-        fits_device("device", transitions(140), (50, 60), 0, H200)
+        fits_device("device", transitions(140), SCREENS, H200)
     assert str(refused.value) == (
         "--replay-device: 49,611,833 transitions take 140.0 GiB, and 130.0 GiB of the GPU's memory are free; "
         "accepted: auto, host, or a smaller --buffer-size"
