@@ -23,11 +23,18 @@ CPU = torch.device("cpu")
 OPTIONS: dict[str, Any] = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}
 
 
-def random_steps(lanes: int, steps: int, seed: int, end_share: float = 0.15) -> list[PlayedStep]:
+VECTORS = {**OPTIONS, "frame_shape": (6,), "frame_dtype": "float32"}
+
+
+def random_steps(
+    lanes: int, steps: int, seed: int, end_share: float = 0.15, *, vectors: bool = False
+) -> list[PlayedStep]:
     random = np.random.default_rng(seed)
     stream = []
     for _ in range(steps):
         frames, finals = random.integers(0, 256, (2, lanes, 2, 3), np.uint8)
+        if vectors:
+            frames, finals = random.normal(size=(2, lanes, 6)).astype(np.float32)
         terminated, truncated = random.random((2, lanes)) < end_share
         masks, final_masks = random.random((2, lanes, 4)) < 0.5
         rewards = random.normal(size=lanes).astype(np.float32)
@@ -59,29 +66,30 @@ def assert_same_answers(ours: DeviceStorage, host: FrameStorage) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(lanes=st.integers(1, 4), capacity=st.integers(10, 40), n_step=st.integers(1, 5), steps=st.integers(1, 90),
-       seed=st.integers(0, 10**6), cut=st.booleans())  # fmt: skip
+       seed=st.integers(0, 10**6), cut=st.booleans(), vectors=st.booleans())  # fmt: skip
 def test_device_storage_equals_host_storage(
-    lanes: int, capacity: int, n_step: int, steps: int, seed: int, cut: bool
+    lanes: int, capacity: int, n_step: int, steps: int, seed: int, cut: bool, vectors: bool
 ) -> None:
-    host = FrameStorage(lanes, capacity, n_step=n_step, **OPTIONS)
-    ours = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **OPTIONS)
-    for number, step in enumerate(random_steps(lanes, steps, seed)):
+    options = VECTORS if vectors else OPTIONS
+    host = FrameStorage(lanes, capacity, n_step=n_step, **options)
+    ours = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **options)
+    for number, step in enumerate(random_steps(lanes, steps, seed, vectors=vectors)):
         host.append(step)
         ours.append(step)
         if cut and number % 7 in (0, 3):
             host.end_episodes()
             ours.end_episodes()
     assert_same_answers(ours, host)
-    again = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **OPTIONS)
+    again = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **options)
     again.load_state(host.state())
     assert_same_answers(again, host)
-    back = FrameStorage(lanes, capacity, n_step=n_step, **OPTIONS)
+    back = FrameStorage(lanes, capacity, n_step=n_step, **options)
     back.load_state({name: column[...] for name, column in ours.state().items()})
     assert_same_answers(ours, back)
     for storage in (ours, again, host, back):
         storage.gamma = 0.5
     assert_same_answers(ours, host)
-    fresh = FrameStorage(lanes, capacity, n_step=n_step, **{**OPTIONS, "gamma": 0.5})
+    fresh = FrameStorage(lanes, capacity, n_step=n_step, **{**options, "gamma": 0.5})
     fresh.load_state(back.state())
     assert_same_answers(again, fresh)
 
