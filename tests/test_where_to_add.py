@@ -140,7 +140,7 @@ def test_a_run_has_the_game_with_its_result_the_network_the_options_and_the_runn
 def test_they_are_in_the_help_and_what_does_not_fit_is_refused(tree: Tree) -> None:
     shown = " ".join(tree.run("--game", "catch", "--runner", "solo", "--help").split())
     for part in (
-        "mario|snake|tetris|catch", "single|solo|parallel", "solo: as single", "how windy it is (default: 0.0)",
+        "mario|snake|tetris|gym|catch", "single|solo|parallel", "solo: as single", "how windy it is (default: 0.0)",
         "a word on the run (default: none)", "mario-tui hello",
     ):  # fmt: skip
         assert part in shown, part

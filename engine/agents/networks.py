@@ -1,8 +1,9 @@
 """Dueling Q-networks for stacked frames of any game, and the table of networks.
 
-All take observations [batch, stack, (planes,) height, width] with values 0 to 255, as uint8 or any float dtype, and
-return Q-values float32 [batch, actions]. Observations are not divided by 255; the weights of the first layer are. That
-saves a pass over the frames, and uint8 values are exact in every float dtype.
+All return Q-values float32 [batch, actions]. Those for images take observations [batch, stack, (planes,) height, width]
+with values 0 to 255, as uint8 or any float dtype. Observations are not divided by 255; the weights of the first layer
+are. That saves a pass over the frames, and uint8 values are exact in every float dtype. `mlp` takes observations
+[batch, stack, numbers].
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.dueling import dueling, stream, through
+from engine.config.fields import ConfigError
 from engine.config.run_config import RunConfig
+from engine.config.user_code import described_error, import_named
 from engine.envs.lanes import Spec
 
 
@@ -45,7 +48,34 @@ def _grid(channels: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-TORSOS: dict[str, Callable[[int], nn.Sequential]] = {"nature": _nature, "small": _small, "grid": _grid}
+class _Residual(nn.Module):
+    """Two convolutions whose result is added to their input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1),
+            nn.ReLU(inplace=True), nn.Conv2d(channels, channels, 3, padding=1),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        added: Tensor = x + self.layers(x)
+        return added
+
+
+def _impala(channels: int) -> nn.Sequential:
+    """For images of any size (Espeholt et al. 2018, arXiv:1802.01561, figure 3, the large network)."""
+    layers: list[nn.Module] = []
+    for planes in (16, 32, 32):
+        layers += [nn.Conv2d(channels, planes, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
+        layers += [_Residual(planes), _Residual(planes)]
+        channels = planes
+    return nn.Sequential(*layers, nn.ReLU(inplace=True))
+
+
+TORSOS: dict[str, Callable[[int], nn.Sequential]] = {
+    "nature": _nature, "small": _small, "grid": _grid, "impala": _impala,
+}  # fmt: skip
 
 
 class DuelingQNetwork(nn.Module):
@@ -79,13 +109,38 @@ class DuelingQNetwork(nn.Module):
         return dueling(through(self.value, features), through(self.advantage, features))
 
 
+class VectorQNetwork(nn.Module):
+    """Two layers for vectors, then a value stream and an advantage stream.
+
+    Args:
+        stack: frames in an observation.
+        frame_shape: (numbers,) of a frame.
+        actions: number of actions.
+        hidden: width of each layer.
+    """
+
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int, hidden: int = 256) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Linear(stack * frame_shape[0], hidden), nn.ReLU(inplace=True),
+            nn.Linear(hidden, hidden), nn.ReLU(inplace=True),
+        )  # fmt: skip
+        self.value, self.advantage = (stream(hidden, hidden, out, norm=False) for out in (1, actions))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Q-values float32 [batch, actions] of observations float32 [batch, stack, numbers]."""
+        features = self.features(obs.flatten(1))
+        return dueling(through(self.value, features), through(self.advantage, features))
+
+
 def as_planes(obs: Tensor) -> Tensor:
     """Observations as floats [batch, stack * planes, height, width]."""
     return (obs if obs.is_floating_point() else obs.float()).flatten(1, -3)
 
 
 NETWORKS: dict[str, Callable[[int, tuple[int, ...], int], nn.Module]] = {
-    name: partial(DuelingQNetwork, torso=name) for name in TORSOS
+    "mlp": VectorQNetwork,
+    **{name: partial(DuelingQNetwork, torso=name) for name in TORSOS},
 }
 """Makes each network from the frames in an observation, the shape of a frame and the number of actions. The games that
 it fits have its name among their `networks` (`engine.config.game.Game`); they may bring others."""
@@ -94,11 +149,30 @@ it fits have its name among their `networks` (`engine.config.game.Game`); they m
 def make_network(
     name: str, stack: int, frame_shape: tuple[int, ...], actions: int, *, own: Mapping[str, str] = MappingProxyType({})
 ) -> nn.Module:
-    """Build a network by its name, one of `NETWORKS` or of a game's `own` (`engine.config.game.Game.own_networks`)."""
+    """Build a network by its name: one of `NETWORKS`, of a game's `own` (`engine.config.game.Game.own_networks`), or
+    `MODULE:CLASS` of the user's. Raises `ConfigError` if the user's does not fit."""
+    if ":" in name:
+        return _of_user(name, stack, frame_shape, actions)
     if name in own:
         network: nn.Module = pkgutil.resolve_name(own[name])(stack, frame_shape, actions)
         return network
     return NETWORKS[name](stack, frame_shape, actions)
+
+
+@torch.no_grad()
+def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
+    make = import_named(name, "network")
+    try:
+        network = make(stack, frame_shape, actions)
+        values = network(torch.zeros(2, stack, *frame_shape, dtype=torch.uint8 if len(frame_shape) > 1 else None))
+    except Exception as error:
+        raise ConfigError("network", f"{name} fails: {described_error(error)}") from error
+    if not isinstance(network, nn.Module) or (values.shape, values.dtype) != ((2, actions), torch.float32):
+        got = f"{values.dtype} {list(values.shape)}".removeprefix("torch.")
+        raise ConfigError("network", f"{name} must be a module that returns float32 [batch, {actions}], got {got}")
+    if any(True for _ in network.buffers()):
+        raise ConfigError("network", f"{name} has buffers, such as those of BatchNorm, which actors don't receive")
+    return network
 
 
 def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:

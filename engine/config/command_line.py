@@ -10,7 +10,7 @@ from typing import Any
 from engine.config.defaults import defaults
 from engine.config.fields import FieldSpec, check, coerce, flag, is_int, is_text, read_number
 from engine.config.games import own_options
-from engine.config.reading import ALIASES, make_config
+from engine.config.reading import ALIASES, make_config, with_task
 from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
 
 
@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, r
     groups: dict[str, Any] = {}
     for spec in {**options_of_all(), **own_options(game)}.values():
         meta = spec.metadata
+        if meta["hidden"]:
+            continue
         if meta["group"] not in groups:
             groups[meta["group"]] = parser.add_argument_group(meta["group"])
         default = defaults(game, runner).get(spec.name, spec.default)
@@ -80,7 +82,7 @@ def own_values(arguments: Sequence[str], game: str, names: Iterable[str]) -> dic
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
     """The run options that were given on the command line, by field name."""
-    return {name: value for name, value in vars(namespace).items() if name in options_of_all()}
+    return with_task({name: value for name, value in vars(namespace).items() if name in options_of_all()})
 
 
 def _unit(spec: FieldSpec) -> str:
@@ -90,15 +92,21 @@ def _unit(spec: FieldSpec) -> str:
 def command_line(config: RunConfig) -> str:
     """The command that starts a run with these options. Only what differs from the defaults is written out, and what an
     initial policy or other options would decide otherwise."""
-    words = ["mario-tui", "--game", config.game]
-    if config.runner != RunConfig.runner:
-        words += ["--runner", config.runner]
-    options = config.options()
+    game, options = config.game_info, config.options()
+    found_out = {name: options.pop(name) for name, spec in own_options(config.game).items() if spec.metadata["hidden"]}
     kinds = {"game": config.game, "runner": config.runner}
     defaults = make_config(kinds).options()
-    always = config.game_info.of_policy if config.initial_policy is not None else ()
+    always = game.of_policy if config.initial_policy is not None else ()
     written = {name for name, value in options.items() if value != defaults.get(name) or name in always} - kinds.keys()
-    followed = make_config({**kinds, **{name: options[name] for name in written}}).options()
+    if not game.chosen_by_options:
+        written.add(game.tasks)
+    given = {name: options[name] for name in written}
+    followed = make_config({**kinds, **given}, beneath=found_out).options()
+    words = ["mario-tui", "--game", config.game]
+    if not game.chosen_by_options:
+        words[-1] += f":{options.pop(game.tasks)}"
+    if config.runner != RunConfig.runner:
+        words += ["--runner", config.runner]
     for name, value in options.items():
         if name not in written and value == followed.get(name):
             continue

@@ -33,11 +33,13 @@ def option(
     high: float | None = None,
     metavar: str | None = None,
     usual: tuple[str, ...] | None = None,
+    hidden: bool = False,
 ) -> Any:
     """A dataclass field with the metadata that the command line, the form and the validation read. Where not only
-    `choices` are accepted, `usual` values can be completed."""
+    `choices` are accepted, `usual` values can be completed. What is `hidden` nobody types: the game finds it out, and
+    the run stores it."""
     meta = {"group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar}
-    meta["usual"] = usual
+    meta |= {"usual": usual, "hidden": hidden}
     return dataclasses.field(default=default, metadata=meta)
 
 

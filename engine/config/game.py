@@ -145,6 +145,12 @@ class Game(ABC):
     own_networks: ClassVar[Mapping[str, str]] = {}
     """Networks that the game brings: what makes each, as `module:name`, from the frames in an observation, the shape of
     a frame and the number of actions."""
+    takes_networks: ClassVar[bool] = False
+    """Whether a run may also name a network of the user's own, as `MODULE:CLASS`."""
+    chosen_by_options: ClassVar[bool] = True
+    """Whether options that only this game has choose it, where no `--game` is given."""
+    imports: ClassVar[tuple[str, ...]] = ()
+    """Options whose value may name code to import, as `MODULE:NAME`; see `engine.config.named_code`."""
     policy_options: ClassVar[tuple[str, ...]]
     """Options that a policy file stores, because it can't be played without them."""
     state_options: ClassVar[tuple[str, ...]] = ()
@@ -196,6 +202,10 @@ class Game(ABC):
     @abstractmethod
     def tasks_of(self, value: str) -> tuple[str, ...]:
         """The tasks that a value of the option `tasks` names."""
+
+    def task_label(self, value: str) -> str:
+        """A value of the option `tasks` as people see it, and as a part of a run's name."""
+        return value
 
     def learned_apart(self, value: str) -> tuple[str, ...]:
         """The values of the option `tasks` under which the parts of a policy were learned that were distilled into

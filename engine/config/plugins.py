@@ -53,7 +53,7 @@ DATA: Mapping[str, Any] = {
 """What the contract has as data, and its types."""
 COMPUTED: Mapping[str, Any] = {
     "spec": Spec, "action_names": list[str], "network": str, "tasks_of": tuple[str, ...],
-    "learned_apart": tuple[str, ...], "spec_for_all": Spec, "check": None, "check_files": None,
+    "task_label": str, "learned_apart": tuple[str, ...], "spec_for_all": Spec, "check": None, "check_files": None,
     "faster": dict[str, Any], "options_of_policy": dict[str, Any], "policy_must_have": dict[str, Any],
     "eval_conditions": Conditions, "follow": list[tuple[str, Any, list[str]]],
 }  # fmt: skip
@@ -75,6 +75,7 @@ class OptionData(msgspec.Struct, frozen=True):
     high: int | float | None = None
     metavar: str | None = None
     usual: tuple[str, ...] | None = None
+    hidden: bool = False
 
 
 class Description(msgspec.Struct, frozen=True):

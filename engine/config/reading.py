@@ -10,8 +10,8 @@ from typing import Any
 from engine.config.defaults import usual
 from engine.config.fields import ConfigError, check, coerce, must_be_one_of
 from engine.config.following import Following
-from engine.config.games import GAMES, games, own_options
-from engine.config.run_config import COMMON, RunConfig, options_of_all, specs_of
+from engine.config.games import GAMES, described, games, own_options
+from engine.config.run_config import COMMON, RunConfig, options_of_all, specs_of, stored_options
 from engine.config.runners import RUNNERS, runners_with
 from engine.errors import UserError
 from engine.runtime.toml_file import read_toml
@@ -20,6 +20,15 @@ ALIASES: dict[str, tuple[str, Any]] = {"use_mmap_buffer": ("replay_device", "fil
 """Earlier names of switches, which files and command lines may still use, and the option that each one sets."""
 _KINDS: dict[str, Callable[[], tuple[str, ...]]] = {"game": games, "runner": lambda: tuple(RUNNERS)}
 """The options that decide which other options there are, and their values."""
+
+
+def with_task(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with `GAME:TASK`, such as `gym:CartPole-v1` or `snake:8x8`, as the game and its option that tells what
+    is played."""
+    name, colon, task = str(values.get("game", "")).partition(":")
+    if not colon or name not in GAMES:
+        return dict(values)
+    return {**values, "game": name, described(name).tasks: task}
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -33,6 +42,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
     except ValueError as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
+    values = with_task(values)
     game = values.get("game", RunConfig.game)
     if isinstance(game, str) and game not in GAMES:  # before its options, which are unknown then
         raise UserError(f"{path}: game {must_be_one_of(GAMES, game)}, which is not installed")
@@ -67,10 +77,11 @@ def as_given(options: Mapping[str, Any]) -> dict[str, Any]:
     if they were not given."""
     specs = specs_of(options["game"])
     known = {name: coerce(specs[name], value) for name, value in options.items()}
+    found_out = {name: known.pop(name) for name in list(known) if specs[name].metadata["hidden"]}
     given = {}
     for name, value in known.items():
         rest = {each: known[each] for each in known if each != name}
-        if name in _KINDS or _completed(rest, {}).values[name] != value:
+        if name in _KINDS or _completed(rest, found_out).values[name] != value:
             given[name] = value
     return given
 
@@ -83,6 +94,8 @@ def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any], source: st
         kinds = names()
         needs = [name for name, value in given.items() if not _fits(name, value, kind, kinds[0])]
         fit = [one for one in kinds if all(_fits(name, value, kind, one) for name, value in given.items())]
+        if kind == "game":
+            fit = [one for one in fit if described(one).chosen_by_options]
         chosen[kind] = given.get(kind, below.get(kind, kinds[0]))
         if kind not in given and kind not in below and needs and len(fit) == 1:
             chosen[kind], because_of[kind] = fit[0], needs
@@ -121,11 +134,10 @@ def _having(name: str, kind: str) -> tuple[str, ...]:
 
 
 def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    values = _without_aliases(values)
-    known = options_of_all()
+    values = _without_aliases(with_task(values))
     for key in values:
-        if key not in known:
-            raise UserError(f"{source}: unknown key {key!r}; must be one of {', '.join(known)}")
+        if key not in stored_options():
+            raise UserError(f"{source}: unknown key {key!r}; must be one of {', '.join(options_of_all())}")
     return dict(values)
 
 

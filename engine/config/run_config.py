@@ -170,7 +170,14 @@ def specs_of(game: str) -> Mapping[str, FieldSpec]:
 
 @cache
 def options_of_all() -> Mapping[str, FieldSpec]:
-    """The options of all games by name. One that several games have is described as in the first of them."""
+    """The options of all games by name, without those that games find out. One that several games have is described as
+    in the first of them."""
+    return {name: spec for name, spec in stored_options().items() if not spec.metadata["hidden"]}
+
+
+@cache
+def stored_options() -> Mapping[str, FieldSpec]:
+    """As `options_of_all`, with those that games find out."""
     every: dict[str, FieldSpec] = {}
     for game in games():
         every = {**own_options(game), **every}

@@ -14,7 +14,7 @@ from engine.protocol.messages import Thought
 __all__ = ["Frames", "Lanes", "PlayedStep", "Spec", "VectorStep"]
 
 Frames = Any
-"""uint8 NDArray or Tensor."""
+"""NDArray or Tensor, of the dtype that the `Spec` says."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,9 @@ class Lanes(Protocol):
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that the next steps depend on, for a checkpoint."""
 
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Load the `state` of the same number of lanes of the same game."""
+    def load_state(self, state: dict[str, NDArray[Any]]) -> Frames | None:
+        """Load the `state` of the same number of lanes of the same game. Lanes whose games can't be stored begin new
+        episodes, and return the first frames [lanes, *frame_shape]."""
 
     def close(self) -> None:
         """Release resources."""

@@ -207,13 +207,14 @@ def game_of_policy(
     epsilon: float,
     *,
     player: Callable[[nn.Module, Lanes, float, int], Player] = PolicyPlayer,
+    steps_per_s: float | None = None,
 ) -> SteppedGame:
-    """The game of a policy, from its file and its metadata."""
+    """The game of a policy, from its file and its metadata. `steps_per_s`: the pace; None for the game's."""
     network = load_policy(policy)
     return SteppedGame(
         metadata,
         lambda lanes, seed: player(network, lanes, epsilon, seed),
-        steps_per_s=game_of(metadata["game"]).steps_per_s,
+        steps_per_s=steps_per_s or game_of(metadata["game"]).steps_per_s,
     )
 
 

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from engine.envs.guide import Guide
 
 Policy = Callable[[Frames], Tensor]
-"""Q-values [lanes, actions] of observations uint8 [lanes, stack, *frame_shape]."""
+"""Q-values [lanes, actions] of observations [lanes, stack, *frame_shape]."""
 
 
 @dataclass(frozen=True)
 class Decision:
     """The next action of every lane and the Q-values behind it. Converted to a message only when it is shown."""
 
-    obs: Frames  # uint8 [lanes, stack, *frame_shape]
+    obs: Frames  # [lanes, stack, *frame_shape]
     q_values: Tensor  # [lanes, actions], -inf where illegal
     actions: NDArray[np.int64]  # [lanes]
     random: NDArray[np.bool_]  # [lanes], chosen at random instead of by the policy
@@ -43,6 +43,8 @@ class Decision:
         """The decision in one lane, as a message."""
         obs = self.obs[lane]
         seen = obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()
+        if seen.ndim == 2:  # vectors, as rows of gray cells: 0 in the middle of the scale
+            seen = (127.5 + 127.5 * np.tanh(seen)).astype(np.uint8)[:, None]
         frames, planes, height, width = seen.reshape(len(seen), -1, *seen.shape[-2:]).shape
         return Thought(
             q_values=self.q_values[lane].tolist(),
@@ -84,7 +86,7 @@ class Actor:
         self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps left to hold it
         self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], tasks cleared in this episode, one bit each
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
-        self.frames = env.reset()  # uint8 [lanes, *frame_shape]
+        self.frames = env.reset()  # [lanes, *frame_shape]
         self.masks = env.masks
         self.decision: Decision | None = None
         """The latest."""
@@ -163,16 +165,21 @@ class Actor:
         arrays |= {"held": self._held, "hold_left": self._hold_left, "cleared": self._cleared}
         return arrays if self.masks is None else {**arrays, "masks": self.masks}
 
-    def load_state(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Restore the `state` of an actor with the same game and number of lanes. Raises `KeyError` or `ValueError` if
-        it can't be one: actions and their masks reach compiled code and replay."""
+    def load_state(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bool:
+        """Restore the `state` of an actor with the same game and number of lanes. Returns whether its games go on;
+        those that can't be stored begin new episodes. Raises `KeyError` or `ValueError` if it can't be one: actions and
+        their masks reach compiled code and replay."""
         for name, own in self._own_arrays().items():
             stored_array(arrays, name, own.shape, own.dtype)
         check_numbers("held", arrays["held"], 0, self._spec.actions - 1)
         check_numbers("hold_left", arrays["hold_left"], 0, self._spec.hold)
         check_numbers("cleared", arrays["cleared"], 0, (1 << MAX_TASKS) - 1)
         restore_generator(self._random, state["explore"])
-        self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
+        begun = self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
+        if begun is not None:
+            self.frames, self.masks = begun, self.env.masks
+            self._stack = FrameStack(begun, self._spec.stack)
+            return False
         if self.guide is not None:
             of_guide = {name[6:]: array for name, array in arrays.items() if name.startswith("guide.")}
             if "guide" in state:
@@ -183,6 +190,7 @@ class Actor:
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]
         self._cleared = arrays["cleared"]
         self.frames, self.masks = self._stack.obs[:, -1].copy(), self.env.masks
+        return True
 
     def close(self) -> None:
         self._thread.shutdown()

@@ -97,7 +97,9 @@ class ActorLearner:
             self.config, checkpoint, *self.config.task_options, *self.config.game_info.state_options, "parallel_envs"
         ):
             try:
-                self._actor.load_state(msgspec.to_builtins(extra.play), arrays)
+                if not self._actor.load_state(msgspec.to_builtins(extra.play), arrays):
+                    self.learner.replay.end_episodes()
+                    self._log("starting new episodes: games of this environment can't be stored in a checkpoint")
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{checkpoint}: its games can't be resumed ({error})") from None
         else:

@@ -27,7 +27,7 @@ class _Metadata(msgspec.Struct):
     game: str
     network: str
     stack: _Side
-    frame_shape: Annotated[list[_Side], msgspec.Meta(min_length=2, max_length=3)]
+    frame_shape: Annotated[list[_Side], msgspec.Meta(min_length=1, max_length=3)]
     outputs: _Side
     version: str = ""
     env_steps: Count = 0
@@ -49,7 +49,7 @@ def checked(said: Any) -> dict[str, Any]:
         raise ValueError(f"game {must_be_one_of(GAMES, policy.game)}")
     game = game_of(policy.game)
     network = policy.network.removeprefix("dueling-")  # the name before networks belonged to games
-    if network not in game.networks:
+    if network not in game.networks and not (game.takes_networks and ":" in network):
         raise ValueError(f"network {must_be_one_of(game.networks, network)}")
     complete = {**game.of_earlier_policies, **said, "network": network}
     missing = [name for name in game.policy_options if complete.get(name) is None]

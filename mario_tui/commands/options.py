@@ -80,9 +80,11 @@ def whole(flag: str, low: int, high: int | None = None) -> Callable[[str], int]:
 
 
 def chosen(arguments: list[str], option: str, accepted: Collection[str]) -> str:
-    """The valid value that the arguments give an option, else its default; found before parsing, for the help."""
+    """The valid value that the arguments give an option, else its default; found before parsing, for the help. A game
+    may have its task behind it (`engine.config.reading.with_task`)."""
     for before, argument in pairwise(["", *arguments]):
-        name = argument if before == option else argument.removeprefix(f"{option}=")
+        value = argument if before == option else argument.removeprefix(f"{option}=")
+        name = value.partition(":")[0]
         if name in accepted:
             return name
     return next(iter(accepted))

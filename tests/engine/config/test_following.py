@@ -29,6 +29,11 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "rom": ("game.nes",),
     "run_dir": ("runs",),
     "sinks": ("json-lines",),
+    "env": ("CartPole-v1", "FrozenLake-v1"),
+    "env_args": ('{"sutton_barto_reward": true}',),
+    "env_import": ("minatar.gym:register_envs",),
+    "observation": ("auto", "raw"),
+    "network": ("auto", "mlp"),
 }
 """Values of the options that are text without choices."""
 
@@ -52,7 +57,7 @@ def extremes(spec: FieldSpec, game: str) -> tuple[Any, ...]:
 def each_value() -> Iterator[tuple[str, str, str, Any]]:
     for game, runner in itertools.product(games(), RUNNERS):
         for name, spec in specs_of(game).items():
-            if name not in ("game", "runner") and belongs(name, game, runner):
+            if name not in ("game", "runner") and not spec.metadata["hidden"] and belongs(name, game, runner):
                 for value in extremes(spec, game):
                     yield game, runner, name, value
 
@@ -95,6 +100,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reward": ({"reward": "lines", "game": "mario"}, {"game": "tetris"}),
     "num_actors": ({"num_actors": 3, "runner": "single"}, {"runner": "apex"}),
     "paths": ({"paths": True, "game": "tetris"}, {"game": "snake"}),
+    "max_of_two": ({"game": "gym", "max_of_two": True, "frame_skip": 1}, {}),
 }
 
 
@@ -117,7 +123,8 @@ def test_every_rule_has_its_pair() -> None:
     modules = [constraints, *(inspect.getmodule(type(game_of(name))) for name in games())]
     sources = "".join(inspect.getsource(module) for module in modules if module is not None)
     named = set(re.findall(r'ConfigError\(\s*"(\w+)"', sources))
-    assert named - {"actions", "stage", "board", "ray", "device"} <= PAIRS.keys()
+    by_themselves = {"actions", "stage", "board", "ray", "device", "env_args", "spaces", "network"}
+    assert named - by_themselves <= PAIRS.keys()
 
 
 def test_pairs_of_bounds_fail_only_if_no_default_can_help() -> None:

@@ -238,7 +238,7 @@ def test_a_broken_package_costs_one_line_and_nothing_else(catch: Path, own_cache
         module(catch, name, source)
     add_metadata(catch, "zz-clashing", {"snake": "x:Y", "Not_A_Name": "x:Y", "catch": "x:Y"})
     done = run_program("--help", cwd=tmp_path)
-    assert "--game mario|snake|tetris|catch\n" in done.stdout
+    assert "--game mario|snake|tetris|gym|catch\n" in done.stdout
     expected = {(name, f"broken_{name.replace('-', '_')}"): reason for name, (_, reason) in BROKEN.items()} | {
         ("snake", "zz_clashing"): "a built-in game has its name",
         ("Not_A_Name", "zz_clashing"): "its name must be lower-case letters, digits and hyphens",
@@ -252,7 +252,7 @@ def test_a_broken_package_costs_one_line_and_nothing_else(catch: Path, own_cache
     assert len(lines) == len(expected)
     asked = run_program("--game", "exits", "--no-ui", cwd=tmp_path, check=2).stderr
     assert "the game 'exits' of package broken_exits can't be used: its process ended (exit status 3)" in asked
-    assert asked.endswith("mario-tui: error: --game must be one of mario, snake, tetris, catch, got 'exits'\n")
+    assert asked.endswith("mario-tui: error: --game must be one of mario, snake, tetris, gym, catch, got 'exits'\n")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_run_whose_game_is_gone_is_listed_and_resuming_it_says_so(trained: Tra
     assert [(each["game"], each["state"]) for each in listed] == [("catch", "finished")]
     for command in (("--resume", name, "--no-ui"), ("eval", name)):
         refused = run_program(*command, cwd=folder, check=2).stderr
-        assert "game must be one of mario, snake, tetris, got 'catch'" in refused and refused.count("\n") == 1
+        assert "game must be one of mario, snake, tetris, gym, got 'catch'" in refused and refused.count("\n") == 1
 
 
 async def test_the_dashboard_of_a_run_whose_game_is_gone_opens(trained: Trained) -> None:

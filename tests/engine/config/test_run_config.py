@@ -46,7 +46,7 @@ def test_only_given_flags_are_given() -> None:
         (("--game", "tetris", "--curriculum-steps", "0"), "--curriculum-steps must be a whole number"),
         (("--game", "snake", "--curriculum"),
          "--curriculum is not an option of snake; it needs --game mario or --game tetris"),
-        (("--game", "pong"), "--game must be one of mario, snake, tetris, got 'pong'"),
+        (("--game", "pong"), "--game must be one of mario, snake, tetris, gym, got 'pong'"),
         (("--game", "snake", "--stage", "1-2"), "--stage is not an option of snake; it needs --game mario"),
         (("--board", "7x14"), "--board is not an option of mario; it needs --game snake or --game tetris"),
         (("--game", "tetris", "--board", "14"), "--board must be WIDTHxHEIGHT, width 4 to 12 and height"),

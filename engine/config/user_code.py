@@ -1,0 +1,92 @@
+"""Code that options name as `MODULE:NAME`, such as an environment or a network of the user's own.
+
+To import it is to run it. Only processes that play or learn do so, and only what the user has typed or what a run of
+the user's own names; see `engine.runs.trust`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from engine.config.fields import ConfigError
+from engine.config.games import described
+from engine.runtime.text import printable
+
+_EXTRAS = {"minatar": "minatar", "ale_py": "atari", "box2d": "box2d", "pygame": "pygame"}
+"""The extras of mario-tui that bring known packages."""
+
+
+def named_code(values: Mapping[str, Any]) -> dict[str, str]:
+    """Those of a run's options, or of a policy's metadata, that name code."""
+    names = described(values["game"]).imports
+    return {name: str(values[name]) for name in names if ":" in str(values.get(name, ""))}
+
+
+def located(values: Mapping[str, Any], folder: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """The values, with modules that are files in `folder` as absolute paths: so they are found from anywhere."""
+    found = dict(values)
+    for name in names:
+        module, colon, rest = str(values.get(name, "")).rpartition(":")
+        path = folder / (module if module.endswith(".py") else f"{module}.py")
+        if colon and module and path.is_file():
+            found[name] = f"{path.resolve()}:{rest}"
+    return found
+
+
+def import_named(named: str, field: str) -> Any:
+    """What `MODULE:NAME` names; the module may be the path of a file. Raises `ConfigError` about the option `field`."""
+    module, _, name = named.rpartition(":")
+    try:
+        return getattr(import_module(module, field), name)
+    except AttributeError:
+        raise ConfigError(field, f"{module} has no {name}") from None
+
+
+def import_module(module: str, field: str) -> ModuleType:
+    """Import a module by its name, or a file by its path. The file's folder comes last among those of modules: what is
+    beside it can be imported, but hides nothing. Raises `ConfigError` about the option `field`."""
+    try:
+        return _of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        raise ConfigError(field, with_extra(f"there is no module {missing}", missing)) from None
+    except Exception as error:
+        raise ConfigError(field, f"{module} can't be imported: {described_error(error)}") from None
+
+
+def _of_file(path: Path) -> ModuleType:
+    if path.stem in sys.modules:
+        return sys.modules[path.stem]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
+
+
+def described_error(error: BaseException) -> str:
+    """An error in a line: its type and what it says."""
+    return f"{type(error).__name__}: {in_a_line(str(error))}"
+
+
+def with_extra(text: str, package: str = "") -> str:
+    """A line about a package that is missing, with the extra that brings it."""
+    extra = next((extra for name, extra in _EXTRAS.items() if name in (package or text).lower()), None)
+    return f"{in_a_line(text)}; install it: pip install 'mario-tui[{extra}]'" if extra else in_a_line(text)
+
+
+def in_a_line(text: str) -> str:
+    return printable(" ".join(text.split()))

@@ -1,0 +1,193 @@
+"""Tells the spaces of an environment: `python -m engine.games.gym.describe`, see `engine.games.gym.spaces`.
+
+It reads the options `ASKED_OF` as a JSON object from its standard input and writes a `Told`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import msgspec
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiBinary, Space
+
+from engine.config.fields import ConfigError
+from engine.games.gym.making import make_environment
+from engine.games.gym.observations import Observations
+from engine.games.gym.spaces import ASKED_OF, MAX_ACTIONS, MAX_NUMBERS, Spaces, Told
+from engine.games.gym.view import View
+from engine.runtime.text import printable
+
+_ACCEPTED = "accepted: Box of numbers (a vector, or an image), Discrete and MultiBinary"
+_STEPS = 10_000
+"""Random steps whose observations are averaged."""
+_SMALLEST_DEVIATION = 1e-2
+_NAMES: dict[str, tuple[str, ...]] = {
+    "CartPole": ("left", "right"),
+    "Acrobot": ("torque -1", "torque 0", "torque +1"),
+    "MountainCar": ("left", "none", "right"),
+    "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
+    "FrozenLake": ("left", "down", "right", "up"),
+    "FrozenLake8x8": ("left", "down", "right", "up"),
+    "CliffWalking": ("up", "right", "down", "left"),
+    "CliffWalkingSlippery": ("up", "right", "down", "left"),
+    "Taxi": ("south", "north", "east", "west", "pick up", "drop off"),
+    "Blackjack": ("stick", "hit"),
+}
+"""The names of actions that Gymnasium's documentation gives, by the name of an environment."""
+_MINATAR = {"n": "none", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
+_KEYS = {"w": "w", "a": "a", "s": "s", "d": "d", " ": "space"}
+"""Textual's names of keys that environments name by a character."""
+
+
+def main() -> None:
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the environment prints is no answer
+    question = json.load(sys.stdin)
+    warnings.simplefilter("ignore")
+    try:
+        told = Told(spaces_of(*(question[name] for name in ASKED_OF)))
+    except ConfigError as error:
+        told = Told(failure=error.reason, field=error.field)
+    answer.write(msgspec.json.encode(told))
+    answer.flush()
+    os._exit(0)  # whatever the environment has left running
+
+
+def spaces_of(env: str, env_args: str, env_import: str, normalize: bool) -> Spaces:
+    """The spaces of an environment, which is made and reset. Raises `ConfigError` if it can't be played."""
+    made = make_environment(env, env_args, env_import)
+    actions = made.action_space
+    if not isinstance(actions, Discrete):
+        raise ConfigError("env", f"{env}: its actions are {_shown(actions)}; accepted: Discrete")
+    if not actions.n <= MAX_ACTIONS:
+        raise ConfigError("env", f"{env} has {actions.n:,} actions; accepted: up to {MAX_ACTIONS:,}")
+    try:
+        first, info = made.reset(seed=0)
+    except Exception as error:
+        raise ConfigError("env", f"{env}: reset raises {type(error).__name__}: {printable(str(error))}") from None
+    spec = made.spec
+    spaces = msgspec.structs.replace(
+        _observed(env, made.observation_space),
+        asked=(env, env_args, env_import, normalize),
+        actions=_action_names(made, int(actions.n)),
+        first_action=int(actions.start),
+        masked="action_mask" in info,
+        step_limit=None if spec is None else spec.max_episode_steps,
+        threshold=None if spec is None or spec.reward_threshold is None else float(spec.reward_threshold),
+        frames_per_s=min(1000.0, float(made.metadata.get("render_fps") or 10)),
+        renders="rgb_array" in (made.metadata.get("render_modes") or ()),
+        keys=_keys(made, actions),
+    )
+    seen = Observations(spaces, View(spaces.shape, "float32", 1))
+    try:
+        seen.checked(first)
+    except ValueError as error:
+        raise ConfigError("env", f"{env}: after its reset {error}") from None
+    if normalize:
+        if spaces.kind != "vector":
+            raise ConfigError("normalize", f"must be off for {env}, whose observations are not vectors")
+        mean, deviation = _statistics(made, seen, actions)
+        spaces = msgspec.structs.replace(spaces, mean=mean, deviation=deviation)
+    with contextlib.suppress(Exception):
+        made.close()
+    return spaces
+
+
+def _observed(env: str, space: Space[Any]) -> Spaces:
+    """The kind and shape of observations."""
+    kinds = Spaces(asked=("", "", "", False), kind="vector", shape=(1,), actions=("0",))
+    if isinstance(space, Discrete) and space.start == 0 and space.n <= MAX_NUMBERS:
+        return msgspec.structs.replace(kinds, kind="one-hot", shape=(int(space.n),))
+    if isinstance(space, MultiBinary) or (isinstance(space, Box) and space.dtype is not None and space.shape != ()):
+        shape = tuple(map(int, space.shape))
+        dtype = np.dtype(space.dtype)
+        if _is_image(space, shape):
+            height, width, *planes = shape
+            first = len(shape) == 3 and shape[0] < shape[2]
+            if first:
+                planes, height, width = [shape[0]], *shape[1:]
+            high = 255.0 if dtype == np.uint8 else 1.0
+            return msgspec.structs.replace(
+                kinds, kind="image", shape=(height, width, *(planes or (1,))), planes_first=first,
+                brightness=255.0 / high,
+            )  # fmt: skip
+        numbers = int(np.prod(shape))
+        if dtype.kind in "biuf" and numbers <= MAX_NUMBERS:
+            return msgspec.structs.replace(kinds, shape=(numbers,))
+    advice = "; gymnasium.wrappers.FlattenObservation makes a Box of it" if not isinstance(space, Box) else ""
+    raise ConfigError("env", f"{env}: its observations are {_shown(space)}; {_ACCEPTED}{advice}")
+
+
+def _is_image(space: Space[Any], shape: tuple[int, ...]) -> bool:
+    """Whether an observation is a picture or a board: two or three axes, of bytes, truth values or shares."""
+    if len(shape) not in (2, 3) or not isinstance(space, Box) or min(sorted(shape)[-2:]) < 3:
+        return False
+    if space.dtype in (np.uint8, np.bool_):
+        return True
+    return len(shape) == 3 and bool((space.low >= 0).all() and (space.high <= 1).all())
+
+
+def _action_names(made: gymnasium.Env[Any, Any], count: int) -> tuple[str, ...]:
+    """Names of actions, where the environment or Gymnasium's documentation gives them, else numbers."""
+    plain = made.unwrapped
+    names: Sequence[str] = ()
+    with contextlib.suppress(Exception):
+        names = [str(name).lower() for name in plain.get_action_meanings()]  # type: ignore[attr-defined]
+    with contextlib.suppress(Exception):
+        names = names or [str(name) for name in plain.metadata["action_names"]]
+    with contextlib.suppress(Exception):
+        names = names or [_MINATAR[plain.game.env.action_map[i]] for i in plain.action_set]  # type: ignore[attr-defined]
+    name = "" if made.spec is None else made.spec.name
+    names = names or _NAMES.get(name, ())
+    if len(names) != count or len(set(names)) != count or not all(0 < len(each) <= 40 for each in names):
+        names = [str(number) for number in range(count)]
+    return tuple(map(printable, names))
+
+
+def _keys(made: gymnasium.Env[Any, Any], actions: Discrete[Any]) -> dict[str, int]:
+    """The keys of a person that press one key at a time."""
+    keys: dict[str, int] = {}
+    with contextlib.suppress(Exception):
+        for pressed, action in made.unwrapped.get_keys_to_action().items():  # type: ignore[attr-defined]
+            characters = [pressed] if isinstance(pressed, str | int) else list(pressed)
+            if len(characters) == 1:
+                character = chr(characters[0]) if isinstance(characters[0], int) else str(characters[0])
+                name = _KEYS.get(character, character)
+                keys[name] = int(action) - int(actions.start)
+    return {key: action for key, action in keys.items() if 0 <= action < actions.n}
+
+
+def _statistics(
+    made: gymnasium.Env[Any, Any], seen: Observations, actions: Discrete[Any]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each number of an observation while random actions are played."""
+    actions.seed(0)
+    found = []
+    observation, _ = made.reset(seed=0)
+    for _ in range(_STEPS):
+        found.append(seen.checked(observation))
+        observation, _, terminated, truncated, _ = made.step(actions.sample())
+        if terminated or truncated:
+            observation, _ = made.reset()
+    deviation = np.std(found, axis=0)
+    return (
+        tuple(np.mean(found, axis=0).astype(float).tolist()),
+        tuple(np.where(deviation < _SMALLEST_DEVIATION, 1.0, deviation).astype(float).tolist()),
+    )
+
+
+def _shown(space: Space[Any]) -> str:
+    text = printable(" ".join(str(space).split()))
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Gymnasium environments: what their options mean for a run. Imports neither Gymnasium nor the environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.config.conditions import Conditions
+from engine.config.fields import ConfigError, must_be_one_of
+from engine.config.game import Game, Preset, Spec
+from engine.config.run_config import RunConfig
+from engine.games.gym.options import GymOptions, options_of
+from engine.games.gym.spaces import CARTPOLE, ask, asked_of, parsed
+from engine.games.gym.view import view_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from engine.config.following import Following
+    from engine.envs.lanes import Lanes
+    from engine.envs.played_game import PlayedGame
+
+_SKIPPED = 4
+"""Frames per action with `--max-of-two` (Mnih et al. 2015)."""
+_SEEN = ("observation", "stack", "normalize", "frame_skip", "max_of_two")
+_PLAYED = ("sticky_actions", "noop_max", "max_episode_steps")
+_ASKED = ("env", "env_args", "env_import", "spaces")
+
+
+class Gym(Game):
+    """See `engine.config.game`."""
+
+    name = "gym"
+    options = GymOptions
+    tasks = "env"
+    chosen_by_options = False
+    task_options = (*_ASKED, *_SEEN, *_PLAYED, "reward", "reward_scale", "life_ends")
+    network_options = ("env", "observation", "stack", "network")
+    networks = ("mlp", "grid", "nature", "small", "impala")
+    takes_networks = True
+    policy_options = (*_ASKED, *_SEEN, *_PLAYED)
+    imports = ("env", "env_import", "network")
+    sample_bytes = 400
+    presets = {
+        # Young and Tian 2019, arXiv:1903.03176, appendix: their network has 16 filters and 128 units, and RMSProp.
+        "minatar-paper": Preset(
+            "DQN as Young and Tian 2019 train it on MinAtar",
+            {
+                "game": "gym",
+                "env": "MinAtar/Breakout-v0",  # all six actions; sticky by itself, with a probability of 0.1
+                "network": "grid",
+                "runner": "single",
+                "parallel_envs": 1,
+                "steps": 5_000_000,
+                "batch_size": 32,
+                "replay_ratio": 32.0,
+                "buffer_size": 100_000,
+                "burnin": 5_000,
+                "learning_rate": 2.5e-4,
+                "n_step": 1,
+                "sync_every": 1_000,
+                "tau": 1.0,
+                "policy_tau": 0.0,
+                "prioritized_replay": False,
+                "epsilon": 0.1,
+                "epsilon_steps": 100_000,
+                "eval_every": 100_000,
+            },
+        ),
+    }
+
+    def defaults(self) -> Mapping[str, Any]:
+        return {
+            "gamma": 0.99,
+            "n_step": 3,
+            "batch_size": 64,
+            "replay_ratio": 32.0,
+            "learning_rate": 1e-3,
+            "learning_rate_schedule": "constant",
+            "tau": 0.005,
+            "policy_tau": 0.005,
+            "parallel_envs": 16,
+            "burnin": 2_000,
+            "epsilon": 0.3,
+            "epsilon_steps": 20_000,
+            "eval_every": 25_000,
+            "eval_episodes": 16,
+            "steps": 1_000_000,
+        }
+
+    def follow(self, following: Following) -> None:
+        """Ask the environment for its spaces, unless the run has them."""
+        if following.values["max_of_two"]:
+            following.at_least("frame_skip", _SKIPPED, "max_of_two")
+        values, asked = following.values, asked_of(following.values)
+        if parsed(values["spaces"]).asked == asked or "spaces" in following.given:
+            return  # `check` refuses those that were given for another one
+        _check_arguments(values["env_args"])
+        following.set("spaces", CARTPOLE if asked == parsed(CARTPOLE).asked else ask(asked))
+
+    def check(self, config: RunConfig) -> None:
+        options = options_of(config)
+        _check_arguments(options.env_args)
+        spaces = parsed(options.spaces)
+        if spaces.asked != asked_of(config.values()):
+            raise ConfigError("spaces", "must be those of its environment")
+        view = view_of(options)
+        if options.max_of_two and options.frame_skip == 1:
+            raise ConfigError("max_of_two", "needs --frame-skip 2 or more")
+        fitting = _fitting(view.frame_shape)
+        if options.network not in ("auto", *fitting) and ":" not in options.network:
+            raise ConfigError("network", must_be_one_of(("auto", *fitting, "MODULE:CLASS"), options.network))
+
+    def spec(self, config: RunConfig) -> Spec:
+        options = options_of(config)
+        spaces, view = parsed(options.spaces), view_of(options)
+        return Spec(
+            view.frame_shape,
+            len(spaces.actions),
+            view.stack,
+            hold=1,
+            masked=spaces.masked,
+            frame_dtype=view.dtype,
+        )
+
+    def action_names(self, config: RunConfig) -> list[str]:
+        return list(parsed(options_of(config).spaces).actions)
+
+    def network(self, config: RunConfig) -> str:
+        options = options_of(config)
+        return _fitting(view_of(options).frame_shape)[0] if options.network == "auto" else options.network
+
+    def tasks_of(self, value: str) -> tuple[str, ...]:
+        return (value,)
+
+    def task_label(self, value: str) -> str:
+        return value.rpartition(":")[2].rpartition("/")[2]
+
+    def starts_slowly(self, config: RunConfig) -> bool:
+        return True
+
+    def make_lanes(
+        self,
+        config: RunConfig,
+        lanes: int,
+        *,
+        threads: int,
+        seed: int,
+        device: torch.device | None = None,
+        once: bool = False,
+    ) -> Lanes:
+        from engine.games.gym.lanes import GymLanes
+
+        return GymLanes(options_of(config), config.spec, lanes, seed=seed)
+
+    def lanes_of_policy(
+        self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
+    ) -> Lanes:
+        from engine.config.tasks import config_of_policy
+
+        return self.make_lanes(config_of_policy(metadata), lanes, threads=threads, seed=seed)
+
+    def game_of_policy(
+        self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
+    ) -> PlayedGame:
+        from engine.evaluation.stepped_game import game_of_policy
+
+        own_steps = parsed(metadata["spaces"]).frames_per_s
+        return game_of_policy(policy, metadata, conditions.epsilon, steps_per_s=own_steps / metadata["frame_skip"])
+
+
+def _fitting(frame_shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Networks that fit frames of this shape, the default first."""
+    if len(frame_shape) == 1:
+        return ("mlp",)
+    return ("grid", "impala") if min(frame_shape[-2:]) < 36 else ("nature", "small", "impala")
+
+
+def _check_arguments(text: str) -> None:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ConfigError("env_args", f"must be a JSON object, got {text!r} ({error})") from None
+    if not isinstance(given, dict):
+        raise ConfigError("env_args", f"must be a JSON object, got {text!r}")

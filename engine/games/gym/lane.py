@@ -1,0 +1,189 @@
+"""One environment, episode by episode: steps in frames, and what to do when it fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config.user_code import described_error
+from engine.errors import UserError
+from engine.games.gym.observations import Observations
+from engine.games.gym.options import GymOptions
+from engine.games.gym.pictures import fitted, of_planes, of_vector
+from engine.games.gym.spaces import Spaces
+
+_LOG = logging.getLogger(__name__)
+_TRIES = 3
+"""Times that an environment is made anew without a whole episode in between."""
+
+
+_LARGEST_REWARD = 1e15
+
+
+class Moved(NamedTuple):
+    """The result of a step."""
+
+    frame: NDArray[Any]
+    """The last frame of the episode if it ended."""
+    mask: NDArray[np.bool_] | None
+    reward: float
+    """As the environment gives it, of all its own steps together."""
+    terminated: bool
+    truncated: bool
+    own_steps: int
+    life_lost: bool = False
+    failed: bool = False
+    """Whether the environment failed, so that the episode was cut off and does not count."""
+
+
+class Lane:
+    """A lane. Episodes of the same seed and number are alike, if the environment depends on its seed alone.
+
+    Args:
+        number: of the lane, for people.
+        make: makes the environment.
+        seed: of the run's lanes.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        make: Callable[[], gymnasium.Env[Any, Any]],
+        options: GymOptions,
+        spaces: Spaces,
+        observations: Observations,
+        seed: int,
+    ) -> None:
+        self._number, self._make, self._options, self._spaces = number, make, options, spaces
+        self._observations, self._seed = observations, seed
+        self._env = make()
+        self._failures = 0
+        self._draws = True
+        self.episode = 0
+        """Number of the episode, from 1; 0 before the first."""
+        self.steps = 0
+        """Own steps of the episode."""
+
+    def begin(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        """Begin an episode. Returns its first frame and mask. Raises `UserError` if the environment fails again and
+        again."""
+        while True:
+            self.episode += 1
+            self.steps = 0
+            seeds = np.random.SeedSequence((self._seed, self._number, self.episode))
+            self._random, self._previous = np.random.default_rng(seeds), 0
+            try:
+                observation, info = self._env.reset(seed=int(seeds.generate_state(1)[0]) >> 1)
+                raw = self._observations.checked(observation)
+                idle = int(self._random.integers(self._options.noop_max + 1)) if self._options.noop_max else 0
+                for _ in range(idle):
+                    observation, _, terminated, truncated, info = self._env.step(self._spaces.first_action)
+                    raw = self._observations.checked(observation)
+                    if terminated or truncated:
+                        observation, info = self._env.reset()
+                        raw = self._observations.checked(observation)
+                self._mask = self._mask_of(info)
+            except Exception as error:
+                self._fail(error)
+                continue
+            self._lives = info.get("lives")
+            self._raw, self._frame = raw, self._observations.frame(raw)
+            return self._frame, self._mask
+
+    def step(self, action: int) -> Moved:
+        """Take a step with an action, an index. Raises `UserError` as `begin`."""
+        options, reward, own_steps, before = self._options, 0.0, 0, self._raw
+        terminated = truncated = False
+        try:
+            while own_steps < options.frame_skip and not (terminated or truncated):
+                if options.sticky_actions and self._random.random() < options.sticky_actions:
+                    action = self._previous
+                self._previous = action
+                given = self._env.step(action + self._spaces.first_action)
+                observation, gained, ended, cut, info = given
+                own_steps += 1
+                reward += float(gained)
+                terminated, truncated = bool(ended), bool(cut) and not ended
+                before, self._raw = self._raw, self._observations.checked(observation)
+            if not abs(reward) <= _LARGEST_REWARD:
+                raise ValueError(f"a reward must be a number within 1e15, got {reward}")
+            mask = self._mask_of(info)
+        except Exception as error:
+            self.steps += own_steps + 1
+            self._fail(error)
+            return Moved(self._frame, self._mask, 0.0, False, True, own_steps, failed=True)
+        self.steps += own_steps
+        if terminated or truncated:
+            self._failures = 0
+        lives, self._lives = self._lives, info.get("lives")
+        seen = np.maximum(before, self._raw) if options.max_of_two and self._spaces.kind == "image" else self._raw
+        self._frame, self._mask = self._observations.frame(seen), mask
+        lost = lives is not None and self._lives is not None and self._lives < lives
+        return Moved(
+            self._frame, mask, reward, terminated, truncated, own_steps, lost and not (terminated or truncated)
+        )
+
+    def _mask_of(self, info: dict[str, Any]) -> NDArray[np.bool_] | None:
+        if not self._spaces.masked:
+            return None
+        mask = np.asarray(info["action_mask"]) != 0
+        if mask.shape != (len(self._spaces.actions),) or not mask.any():
+            raise ValueError(f"an action_mask must have {len(self._spaces.actions)} values, one of them not 0")
+        return mask
+
+    def _fail(self, error: Exception) -> None:
+        """Make the environment anew. Raises `UserError` if that has been done `_TRIES` times without a whole episode in
+        between."""
+        said = str(error) if type(error) is ValueError else described_error(error)
+        where = f"{self._options.env}: lane {self._number}, episode {self.episode:,}, step {self.steps:,}: {said}"
+        self._failures += 1
+        if self._failures > _TRIES:
+            raise UserError(f"{where}; it has been made anew {_TRIES} times") from error
+        _LOG.warning("%s; it is made anew", where)
+        self._make_anew()
+
+    def rewind(self) -> None:
+        """Begin with the first episode again. Environments may keep something from one episode to the next, such as
+        MinAtar's last action, so this one is made anew."""
+        self.episode = 0
+        self._make_anew()
+
+    def _make_anew(self) -> None:
+        self.close()
+        self._env = self._make()
+
+    def picture(self, largest: NDArray[np.float32] | None) -> NDArray[np.uint8]:
+        """The environment's own picture, else its observation; a vector's bars are beside its `largest` numbers."""
+        if self._spaces.renders and self._draws:
+            try:
+                drawn = self._env.render()
+                if isinstance(drawn, np.ndarray) and drawn.ndim in (2, 3) and drawn.size:
+                    return fitted(drawn)
+            except Exception as error:
+                _LOG.warning("%s draws no pictures: %s", self._options.env, described_error(error))
+            self._draws = False
+        frame = self._frame
+        if largest is not None:
+            return of_vector(frame, largest)
+        return (
+            fitted(frame)
+            if frame.ndim == 2
+            else fitted(np.moveaxis(frame, 0, -1))
+            if self._is_color
+            else of_planes(frame)
+        )
+
+    @property
+    def _is_color(self) -> bool:
+        return not self._spaces.is_board
+
+    def close(self) -> None:
+        try:
+            self._env.close()
+        except Exception as error:
+            _LOG.warning("%s can't be closed: %s", self._options.env, described_error(error))

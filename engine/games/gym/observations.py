@@ -1,0 +1,75 @@
+"""Turns an environment's observations into frames, and refuses those that are not what its spaces promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from engine.games.gym.spaces import Spaces
+from engine.games.gym.view import View
+
+Raw = NDArray[Any]
+"""An observation: a vector [n], or an image [height, width, planes], of any dtype."""
+
+
+class Observations:
+    """Of one environment: frames [*frame_shape] of the view's dtype."""
+
+    def __init__(self, spaces: Spaces, view: View) -> None:
+        self._spaces, self._view = spaces, view
+        self._shift = np.array(spaces.mean, np.float32) if spaces.mean else None
+        self._divide = np.array(spaces.deviation, np.float32)
+        self._raw_shape = (spaces.shape[2], *spaces.shape[:2]) if spaces.planes_first else spaces.shape
+        self._flat = spaces.kind == "image" and spaces.shape[2] == 1
+
+    def checked(self, observation: Any) -> Raw:
+        """The observation as an array of the promised shape, planes last. Raises `ValueError` if it is not what the
+        environment promised."""
+        spaces = self._spaces
+        if spaces.kind == "one-hot":
+            number = int(observation)
+            if not 0 <= number < spaces.shape[0]:
+                raise ValueError(f"an observation must be between 0 and {spaces.shape[0] - 1}, got {number}")
+            vector = np.zeros(spaces.shape, np.float32)
+            vector[number] = 1.0
+            return vector
+        raw = np.array(observation)  # some environments draw the next one into the same memory
+        if raw.dtype.kind not in "biuf":
+            raise ValueError(f"an observation must have numbers, got {raw.dtype}")
+        if spaces.kind == "vector":
+            raw = raw.astype(np.float32).reshape(-1) if raw.size == spaces.shape[0] else raw
+            if raw.shape != spaces.shape:
+                raise ValueError(f"an observation must have the shape {spaces.shape}, got {raw.shape}")
+        elif raw.shape != self._raw_shape and not (self._flat and raw.shape == self._raw_shape[:2]):
+            raise ValueError(f"an observation must have the shape {self._raw_shape}, got {raw.shape}")
+        if raw.dtype.kind == "f" and not np.isfinite(raw).all():
+            raise ValueError(f"an observation has {'NaN' if np.isnan(raw).any() else 'an infinite number'}")
+        if spaces.kind == "vector":
+            return raw
+        if raw.ndim == 2:
+            return raw[:, :, None]
+        return np.moveaxis(raw, 0, -1) if spaces.planes_first else raw
+
+    def frame(self, raw: Raw) -> NDArray[Any]:
+        """The frame of a checked observation."""
+        spaces, view = self._spaces, self._view
+        if spaces.kind != "image":
+            if self._shift is None:
+                return raw
+            return ((raw - self._shift) / self._divide).clip(-10, 10).astype(np.float32)
+        pixels = raw if raw.dtype == np.uint8 and spaces.brightness == 1 else self._bright(raw)
+        if view.size is not None:
+            picture = Image.fromarray(pixels[:, :, 0] if self._flat else pixels)
+            if len(view.frame_shape) == 2 and not self._flat:
+                picture = picture.convert("L")
+            elif len(view.frame_shape) == 3 and self._flat:
+                picture = picture.convert("RGB")
+            pixels = np.asarray(picture.resize(view.size[::-1], Image.Resampling.BOX))
+            pixels = pixels if pixels.ndim == 3 else pixels[:, :, None]
+        return pixels[:, :, 0] if len(view.frame_shape) == 2 else np.moveaxis(pixels, -1, 0)
+
+    def _bright(self, raw: Raw) -> NDArray[np.uint8]:
+        return (raw.astype(np.float32) * self._spaces.brightness).round().clip(0, 255).astype(np.uint8)

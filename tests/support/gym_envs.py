@@ -1,0 +1,92 @@
+"""Gymnasium environments for tests: an image, and one that fails as it is told."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+HERE = str(Path(__file__).resolve())
+SQUARES, FAULTY = (f"gym:{HERE}:{name}-v0" for name in ("Squares", "Faulty"))
+"""As `--game` takes them."""
+SIZE = (60, 80)
+
+
+class Squares(gymnasium.Env[NDArray[np.uint8], Any]):
+    """A square that moves to the left or right of a coloured image; at the right end is the reward."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30, "action_names": ["left", "right"]}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.observation_space = spaces.Box(0, 255, (*SIZE, 3), np.uint8)
+        self.action_space = spaces.Discrete(2, start=1)
+        self.render_mode = render_mode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._at, self._row = int(self.np_random.integers(0, 60)), int(self.np_random.integers(0, 50))
+        return self.render(), {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(np.int64(action))
+        self._at = max(0, self._at + (8 if action == 2 else -8))
+        ended = self._at >= 70
+        return self.render(), float(ended), ended, False, {}
+
+    def render(self) -> NDArray[np.uint8]:
+        image = np.zeros((*SIZE, 3), np.uint8)
+        image[:, :, 2] = 60
+        image[self._row : self._row + 10, self._at : self._at + 10] = (255, 200, 0)
+        return image
+
+
+class Faulty(gymnasium.Env[Any, Any]):
+    """Counts steps; after `good` of them in a process, `fault` happens `times` times."""
+
+    _steps = 0
+    _left = -1
+
+    def __init__(self, fault: str = "", good: int = 100, times: int = 1, render_mode: str | None = None) -> None:
+        self.observation_space = spaces.Box(-1, 1, (3,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._fault, self._good = fault, good
+        if Faulty._left < 0:
+            Faulty._left = times
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._length = 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        Faulty._steps += 1
+        self._length += 1
+        observation, reward = self._observation(), 1.0
+        if self._fault and Faulty._steps > self._good and Faulty._left > 0:
+            Faulty._left -= 1
+            observation, reward = self._fail(observation)
+        return observation, reward, bool(self.np_random.random() < 0.1), self._length >= 20, {}
+
+    def _fail(self, observation: Any) -> tuple[Any, float]:
+        if self._fault == "raise":
+            raise RuntimeError("the joint is broken")
+        if self._fault == "hang":
+            while True:
+                time.sleep(0.1)
+        reward = float("nan") if self._fault == "reward" else 1.0
+        wrong = {"nan": np.full(3, np.nan, np.float32), "shape": np.zeros(5, np.float32), "dtype": np.array(["a"] * 3)}
+        return wrong.get(self._fault, observation), reward
+
+    def _observation(self) -> Any:
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+
+
+gymnasium.register("Squares-v0", entry_point=f"{__name__}:Squares", max_episode_steps=60)
+gymnasium.register("Faulty-v0", entry_point=f"{__name__}:Faulty")
