@@ -18,6 +18,7 @@ from engine.config.run_config import ConfigError, RunConfig, belongs
 from engine.config.runners import RUNNERS
 from engine.config.sinks import JSON_LINES, sink_names
 from engine.config.torchrun import TorchrunRank, torchrun_rank
+from engine.config.user_code import located
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
@@ -25,6 +26,7 @@ from engine.runs.checkpoints import Progress, committed, find_source, read_manif
 from engine.runs.initial_policy import options_of_policy, with_located_policy
 from engine.runs.registry import create_run, delete_run, list_records, name_error, was_created_here
 from engine.runs.run import CONFIG_FILE, Run, read_config
+from engine.runs.trust import check_code, mark_own
 from engine.runtime.threads import available_cores
 
 _MOST_NAMED = 3
@@ -53,6 +55,7 @@ class Plan:
         """
         check_start(self.config, new=self.run is None)
         run = create_run(self.config, self.name) if self.run is None else self.run
+        mark_own(run, self.config)
         try:
             config = None if self.run is None else self.config
             return HostProcess(run, self.checkpoint, config=config, foreground=foreground, notes=self.notes)
@@ -196,6 +199,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
     if resume is None:
         beneath = options_of_policy(asked)
         config = make_config(asked, beneath=beneath)
+        check_code(config.values(), asked, None, "the policy")
         return Plan(with_located_policy(config), notes=_notes(config, asked, followed(asked, beneath=beneath)))
     from engine.runs.checkpoint_check import check_contents  # imports NumPy
 
@@ -218,6 +222,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lam
         belongs("ray", kept.game, runner) and kept.ray not in ("none", "local") and "ray" not in asked
     ):  # the folder may be foreign
         raise ConfigError("ray", f"must be given again to resume; the run used {kept.ray}; none: on this machine")
+    check_code({**kept.values(), **asked}, asked, source.path, "the run")
     foreign = set(sink_names(kept.sinks)) - {JSON_LINES}
     if foreign and "sinks" not in asked and not was_created_here(source.path.parent):  # it would run somebody's choice
         raise ConfigError("sinks", f"must be given again to resume; the run used {kept.sinks}; none: only TensorBoard")
@@ -258,7 +263,7 @@ def _with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for name in ("rom", "initial_policy"):
         if name in paths and (name == "rom" or (folder / paths[name]).exists()):  # a policy may be a run's name
             paths[name] = str((folder / paths[name]).resolve())
-    return {**values, **paths}
+    return {**located(values, folder), **paths}
 
 
 def expanded(path: str) -> Path:

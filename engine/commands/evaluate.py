@@ -32,6 +32,7 @@ from engine.protocol.message import Message
 from engine.protocol.results import Evaluated, EvaluationReport, Mean
 from engine.runs import checkpoints
 from engine.runs.origin import origin_of
+from engine.runs.trust import check_code
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
@@ -68,7 +69,8 @@ def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[Ev
     metadata, origin = checkpoints.policy_metadata(options.policy), origin_of(options.policy)
     game = game_of(metadata["game"])
     outcome, own = game.outcome, own_values(others, game.name, game.played_options)
-    act, numbers = greedy_act(load_policy(options.policy)), itertools.count(1)
+    check_code(metadata, own, options.policy, "the policy")
+    act, numbers = greedy_act(load_policy(options.policy, own.get("network"))), itertools.count(1)
 
     def report_episode(episode: EpisodeRecord, env_steps: int) -> None:
         send(episode.message(outcome, env_steps=env_steps, episode=next(numbers), epsilon=options.epsilon))

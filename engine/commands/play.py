@@ -36,6 +36,7 @@ from engine.protocol.failures import describe
 from engine.protocol.messages import Frame, Log
 from engine.protocol.play import Begin, Playing, PlayReport
 from engine.runs import checkpoints
+from engine.runs.trust import check_code
 from engine.runtime.parent import continued_with_parent, killed_with_parent
 
 _FINISH_S = 30.0
@@ -204,6 +205,7 @@ def _game(options: argparse.Namespace, others: list[str], controls: Controls) ->
         sticky_actions=options.sticky_actions,
     )
     own = own_values(others, game.name, game.played_options)
+    check_code(metadata, own, options.policy, "the policy")
     played = game.game_of_policy(options.policy, metadata, conditions, **own)
     return game_of_policy(options.policy, metadata, conditions.epsilon) if played is None else played
 

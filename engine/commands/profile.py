@@ -190,7 +190,7 @@ def profile(config: RunConfig, folder: Path, plan: Plan, log: Callable[[str], No
         before = (base, again(base.config))
         confirmed = Confirmed(before, (best, again(best.config)))
         log(f"{confirmed.gain.ratio:.2f} times as fast")
-    name = f"{config.game}-{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{config.game}-{config.task_label}-{time.strftime('%Y%m%d-%H%M%S')}"
     return Profiled(
         run=name,
         report=markdown(name, base, trials, confirmed),

@@ -143,7 +143,7 @@ def source_of(given: Path, name: str | None) -> tuple[Path, str, str, float]:
     config, policy = run.config(), find_policy(str(run.path), str(run.path.parent))
     command = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir))
     minutes = _minutes(run, policy_metadata(policy)["env_steps"])
-    return policy, name or f"{config.game}-{config.task}", command, minutes
+    return policy, name or f"{config.game}-{config.task_label}", command, minutes
 
 
 def _distill_command(said: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from engine.config.defaults import defaults
@@ -12,6 +13,7 @@ from engine.config.fields import FieldSpec, check, coerce, flag, is_int, is_text
 from engine.config.games import own_options
 from engine.config.reading import ALIASES, make_config, with_task
 from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
+from engine.config.user_code import located
 
 
 def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, runner: str = RunConfig.runner) -> None:
@@ -82,7 +84,8 @@ def own_values(arguments: Sequence[str], game: str, names: Iterable[str]) -> dic
 
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
     """The run options that were given on the command line, by field name."""
-    return with_task({name: value for name, value in vars(namespace).items() if name in options_of_all()})
+    values = {name: value for name, value in vars(namespace).items() if name in options_of_all()}
+    return located(with_task(values), Path.cwd())
 
 
 def _unit(spec: FieldSpec) -> str:

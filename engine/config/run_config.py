@@ -91,6 +91,11 @@ class RunConfig(CommonOptions):
         return str(self.value(self.game_info.tasks))
 
     @property
+    def task_label(self) -> str:
+        """The task in short, for people and for names of runs."""
+        return self.game_info.task_label(self.task)
+
+    @property
     def spec(self) -> Spec:
         """What the game's lanes have for a `Spec`, found without making them."""
         return self.game_info.spec(self)

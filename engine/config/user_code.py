@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from engine.config.fields import ConfigError
-from engine.config.games import described
+from engine.config.games import described, games
 from engine.runtime.text import printable
 
 _EXTRAS = {"minatar": "minatar", "ale_py": "atari", "box2d": "box2d", "pygame": "pygame"}
@@ -28,10 +28,10 @@ def named_code(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(values[name]) for name in names if ":" in str(values.get(name, ""))}
 
 
-def located(values: Mapping[str, Any], folder: Path, names: tuple[str, ...]) -> dict[str, Any]:
+def located(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The values, with modules that are files in `folder` as absolute paths: so they are found from anywhere."""
     found = dict(values)
-    for name in names:
+    for name in {name for game in games() for name in described(game).imports}:
         module, colon, rest = str(values.get(name, "")).rpartition(":")
         path = folder / (module if module.endswith(".py") else f"{module}.py")
         if colon and module and path.is_file():

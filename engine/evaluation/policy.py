@@ -22,21 +22,21 @@ Act = Callable[[Frames, NDArray[np.bool_] | None], NDArray[np.int64]]
 bool [lanes, actions]."""
 
 
-def load_policy(path: Path) -> nn.Module:
-    """The network of a policy file, in evaluation mode on the CPU.
+def load_policy(path: Path, network: str | None = None) -> nn.Module:
+    """The network of a policy file, in evaluation mode on the CPU. `network`: its name, if not that of the metadata.
 
     Raises `CheckpointError` if the file is not a policy, is damaged, or needs a network that this version does not
     have.
     """
     metadata = checkpoints.policy_metadata(path)
     shape = (metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
-    network = make_network(metadata["network"], *shape, own=game_of(metadata["game"]).own_networks)
+    made = make_network(network or metadata["network"], *shape, own=game_of(metadata["game"]).own_networks)
     try:
-        network.load_state_dict(policy_weights(path))
+        made.load_state_dict(policy_weights(path))
     except RuntimeError as error:  # of another network than it says
         reason = str(error).splitlines()[0]
         raise checkpoints.CheckpointError(f"{path}: damaged ({reason})") from None
-    return network.eval()
+    return made.eval()
 
 
 def greedy_act(network: nn.Module) -> Act:

@@ -210,7 +210,7 @@ def game_of_policy(
     steps_per_s: float | None = None,
 ) -> SteppedGame:
     """The game of a policy, from its file and its metadata. `steps_per_s`: the pace; None for the game's."""
-    network = load_policy(policy)
+    network = load_policy(policy, metadata["network"])
     return SteppedGame(
         metadata,
         lambda lanes, seed: player(network, lanes, epsilon, seed),

@@ -30,12 +30,13 @@ class Origin:
 def origin_of(policy: Path) -> Origin:
     """Where a policy file comes from. Raises `CheckpointError` if it is not a policy of mario-tui."""
     metadata = policy_metadata(policy)
-    trained_on = metadata.get(game_of(metadata["game"]).tasks)
+    game = game_of(metadata["game"])
+    trained_on = metadata.get(game.tasks)
     run = next((folder for folder in list(policy.parents)[:2] if (folder / RECORD_FILE).is_file()), None)
     return Origin(
         name=_name(policy, run),
         run=None if run is None else run.name,
-        trained_on=trained_on if isinstance(trained_on, str) else "",
+        trained_on=game.task_label(trained_on) if isinstance(trained_on, str) else "",
         env_steps=_count(metadata.get("env_steps")),
         updates=_count(metadata.get("updates")),
     )

@@ -12,7 +12,7 @@ import msgspec
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, must_be_one_of
 from engine.config.game import Game, Spec
-from engine.config.games import GAMES, game_of
+from engine.config.games import GAMES, game_of, own_options
 from engine.config.tasks import config_of_policy
 from engine.runs.run import Count, Score, Seconds
 
@@ -52,7 +52,8 @@ def checked(said: Any) -> dict[str, Any]:
     if network not in game.networks and not (game.takes_networks and ":" in network):
         raise ValueError(f"network {must_be_one_of(game.networks, network)}")
     complete = {**game.of_earlier_policies, **said, "network": network}
-    missing = [name for name in game.policy_options if complete.get(name) is None]
+    may_lack = {name for name, spec in own_options(game.name).items() if spec.default is None}
+    missing = [name for name in game.policy_options if complete.get(name) is None and name not in may_lack]
     if missing:
         raise ValueError(f"{missing[0]} is missing")
     try:

@@ -32,7 +32,7 @@ def create_run(config: RunConfig, name: str | None = None) -> Run:
 
     Raises `UserError` if the folder can't be written or its path is not valid UTF-8.
     """
-    task = re.sub(r"[^\w,.-]", "-", config.task, flags=re.ASCII)  # of an installed game it may be any text
+    task = re.sub(r"[^\w,.-]", "-", config.task_label, flags=re.ASCII)  # of an installed game it may be any text
     game = f"{config.game}-{task}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = [game, *(f"{game}-{n}" for n in range(2, 100))] if name is None else [name]
     parent = Path(config.run_dir)

@@ -254,7 +254,7 @@ def initial_record(run: Run, config: RunConfig, state: State, at: float, reason:
     return RunRecord(
         name=run.name,
         game=config.game,
-        task=config.task,
+        task=config.task_label,
         runner=config.runner,
         state=state,
         steps=config.steps,

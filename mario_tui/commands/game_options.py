@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from engine.config.command_line import add_option
@@ -11,6 +12,7 @@ from engine.config.game import CommandOption, Game
 from engine.config.games import game_of, games
 from engine.config.reading import make_config
 from engine.config.run_config import options_of_all
+from engine.config.user_code import located
 from mario_tui.launch import expanded
 
 
@@ -37,6 +39,7 @@ def given_options(options: Mapping[str, Any], names: Iterable[str], game: str) -
     """Those of the options that have one of these names, which are a game's own; paths of files are absolute. Raises
     `ConfigError`."""
     values = {name: options[name] for name in names if options.get(name) is not None}
+    values = located(values, Path.cwd())
     make_config({"game": game, **values})  # validates
     return {name: str(expanded(value).resolve()) if _is_file(name) else value for name, value in values.items()}
 

@@ -16,7 +16,7 @@ from engine.config import games, plugins
 from engine.config.entry_points import installed
 from engine.config.games import own_options
 from engine.config.presets import presets
-from engine.config.run_config import options_of_all, specs_of
+from engine.config.run_config import options_of_all, specs_of, stored_options
 
 SOURCE = Path(__file__).parent / "plugin_game"
 IMPORTED_BY = "imported-by.txt"
@@ -65,7 +65,7 @@ def catch_here(folder: Path, *, imported: bool) -> Iterator[None]:
     `imported`: whether this process imports it, as those that play do, or has it described, as terminal and host do.
     """
     install_catch(folder)
-    caches = (installed, own_options, specs_of, options_of_all, presets)
+    caches = (installed, own_options, specs_of, options_of_all, stored_options, presets)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         put_on_path(folder, patch)

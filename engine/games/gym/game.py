@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, must_be_one_of
-from engine.config.game import Game, Preset, Spec
+from engine.config.game import CommandOption, Game, Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.games.gym.options import GymOptions, options_of
 from engine.games.gym.spaces import CARTPOLE, ask, asked_of, parsed
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 _SKIPPED = 4
 """Frames per action with `--max-of-two` (Mnih et al. 2015)."""
-_SEEN = ("observation", "stack", "normalize", "frame_skip", "max_of_two")
+_SEEN = ("observation", "frame_stack", "normalize", "frame_skip", "max_of_two")
 _PLAYED = ("sticky_actions", "noop_max", "max_episode_steps")
 _ASKED = ("env", "env_args", "env_import", "spaces")
 
@@ -38,11 +40,15 @@ class Gym(Game):
     tasks = "env"
     chosen_by_options = False
     task_options = (*_ASKED, *_SEEN, *_PLAYED, "reward", "reward_scale", "life_ends")
-    network_options = ("env", "observation", "stack", "network")
+    network_options = ("env", "observation", "frame_stack", "network")
     networks = ("mlp", "grid", "nature", "small", "impala")
     takes_networks = True
     policy_options = (*_ASKED, *_SEEN, *_PLAYED)
     imports = ("env", "env_import", "network")
+    played_options = {
+        name: CommandOption(f"of a policy from elsewhere that names {what} of somebody's own: {what} that you trust")
+        for name, what in (("env", "an environment"), ("env_import", "a function"), ("network", "a network"))
+    }
     sample_bytes = 400
     presets = {
         # Young and Tian 2019, arXiv:1903.03176, appendix: their network has 16 filters and 128 units, and RMSProp.
@@ -161,7 +167,7 @@ class Gym(Game):
     ) -> Lanes:
         from engine.config.tasks import config_of_policy
 
-        return self.make_lanes(config_of_policy(metadata), lanes, threads=threads, seed=seed)
+        return self.make_lanes(config_of_policy(_with(metadata, others)), lanes, threads=threads, seed=seed)
 
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
@@ -169,7 +175,15 @@ class Gym(Game):
         from engine.evaluation.stepped_game import game_of_policy
 
         own_steps = parsed(metadata["spaces"]).frames_per_s
+        metadata = _with(metadata, others)
         return game_of_policy(policy, metadata, conditions.epsilon, steps_per_s=own_steps / metadata["frame_skip"])
+
+
+def _with(metadata: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a policy with the code that was chosen instead: the same in another place."""
+    known = {**metadata, **{name: chosen[name] for name in Gym.played_options if chosen.get(name) is not None}}
+    spaces = msgspec.structs.replace(parsed(metadata["spaces"]), asked=asked_of(known))
+    return {**known, "spaces": spaces.text()}
 
 
 def _fitting(frame_shape: tuple[int, ...]) -> tuple[str, ...]:

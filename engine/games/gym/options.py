@@ -38,7 +38,7 @@ class GymOptions(GameOptions):
         usual=("auto", "raw", "84x84-gray", "84x84-color"),
         metavar="VIEW",
     )
-    stack: int | None = option(
+    frame_stack: int | None = option(
         None, "environment", "frames in an observation; none: 4 of images that are resized, else 1", low=1, high=16
     )
     normalize: bool = option(

@@ -36,11 +36,11 @@ def view_of(options: GymOptions) -> View:
     if spaces.kind != "image":
         if wanted not in ("auto", "raw"):
             raise ConfigError("observation", f"must be auto or raw, got {wanted!r}: {options.env} has no images")
-        return View(spaces.shape[:1], "float32", options.stack or 1)
+        return View(spaces.shape[:1], "float32", options.frame_stack or 1)
     height, width, planes = spaces.shape
     if wanted == "raw" or (wanted == "auto" and spaces.is_board):
         shape = (height, width) if planes == 1 else (planes, height, width)
-        return View(shape, "uint8", options.stack or 1)
+        return View(shape, "uint8", options.frame_stack or 1)
     found = _VIEW.fullmatch("84x84-gray" if wanted == "auto" else wanted)
     sides = tuple(int(side) for side in found.groups()[:2]) if found else ()
     if found is None or not all(SMALL // 2 <= side <= _LARGEST for side in sides):
@@ -49,10 +49,10 @@ def view_of(options: GymOptions) -> View:
     size = (sides[1], sides[0])
     if found[3] == "color":
         _check_colors(options, spaces)
-        return View((_COLORS, *size), "uint8", options.stack or _STACK, size)
+        return View((_COLORS, *size), "uint8", options.frame_stack or _STACK, size)
     if planes != 1:
         _check_colors(options, spaces)
-    return View(size, "uint8", options.stack or _STACK, size)
+    return View(size, "uint8", options.frame_stack or _STACK, size)
 
 
 def _check_colors(options: GymOptions, spaces: Spaces) -> None:
