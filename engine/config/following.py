@@ -41,11 +41,12 @@ class Following:
 
     def lines(self) -> list[str]:
         """What has followed, a line for each option: `--tau follows --sync-every 1,000: 1 instead of 0.004`."""
+        specs = specs_of(self.values["game"])
         return [
             f"{flag(name)} follows {' and '.join(map(self._as_given, causes))}: {shown(self.values[name])} instead of "
             f"{shown(self._before[name])}"
             for name, causes in self._causes.items()
-            if self.values[name] != self._before[name]
+            if self.values[name] != self._before[name] and not specs[name].metadata["hidden"]
         ]
 
     # ------------------------------------------------------------------------------------------ the rules

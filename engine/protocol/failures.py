@@ -16,7 +16,8 @@ class HopelessError(Exception):
 def describe(error: BaseException) -> Failed:
     """The `Failed` message for an exception. A user's error needs no traceback."""
     usage = isinstance(error, UserError)
-    reason = str(error) if usage else printable(f"{type(error).__name__}: {error}".split("\n")[0])
+    told = usage or isinstance(error, HopelessError)  # whose text is for people
+    reason = str(error) if told else printable(f"{type(error).__name__}: {error}".split("\n")[0])
     return Failed(
         reason=reason,
         traceback="" if usage else "".join(traceback.format_exception(error)),

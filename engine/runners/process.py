@@ -6,6 +6,7 @@ Kept light: the runner's module, and torch with it, is imported only in the new 
 from __future__ import annotations
 
 import importlib
+import logging
 import signal
 import sys
 from collections.abc import Callable
@@ -49,6 +50,17 @@ def member_main(work: Callable[..., None], reports: ReportQueue, *arguments: Any
     _work(lambda link: work(link, *arguments), reports)
 
 
+class _Forwarding(logging.Handler):
+    """Sends what this process's modules log, such as the failure of an environment, to the run's log."""
+
+    def __init__(self, link: ParentLink) -> None:
+        super().__init__(logging.WARNING)
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._link.log(record.getMessage(), "warning")
+
+
 def _work(work: Callable[[ParentLink], None], reports: ReportQueue, commands: CommandQueue | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the host decides when to stop, and sends a command
@@ -56,6 +68,7 @@ def _work(work: Callable[[ParentLink], None], reports: ReportQueue, commands: Co
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)  # both go to run.log
     reports.only_write()
     link = ParentLink(reports, commands)
+    logging.getLogger("engine").addHandler(_Forwarding(link))
     try:
         work(link)
     except BaseException as error:

@@ -13,7 +13,7 @@ from engine.config.fields import ConfigError, must_be_one_of
 from engine.config.game import CommandOption, Game, Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.games.gym.options import GymOptions, options_of
-from engine.games.gym.spaces import CARTPOLE, ask, asked_of, parsed
+from engine.games.gym.spaces import CARTPOLE, ask, asked_of, label, parsed
 from engine.games.gym.view import view_of
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Gym(Game):
         return (value,)
 
     def task_label(self, value: str) -> str:
-        return value.rpartition(":")[2].rpartition("/")[2]
+        return label(value)
 
     def starts_slowly(self, config: RunConfig) -> bool:
         return True

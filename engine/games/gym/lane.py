@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.user_code import described_error
-from engine.errors import UserError
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import GymOptions
 from engine.games.gym.pictures import fitted, of_planes, of_vector
-from engine.games.gym.spaces import Spaces
+from engine.games.gym.spaces import Spaces, label
+from engine.protocol.failures import HopelessError
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 3
@@ -60,6 +60,7 @@ class Lane:
         seed: int,
     ) -> None:
         self._number, self._make, self._options, self._spaces = number, make, options, spaces
+        self._name = label(options.env)
         self._observations, self._seed = observations, seed
         self._env = make()
         self._failures = 0
@@ -70,7 +71,7 @@ class Lane:
         """Own steps of the episode."""
 
     def begin(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-        """Begin an episode. Returns its first frame and mask. Raises `UserError` if the environment fails again and
+        """Begin an episode. Returns its first frame and mask. Raises `HopelessError` if the environment fails again and
         again."""
         while True:
             self.episode += 1
@@ -96,7 +97,7 @@ class Lane:
             return self._frame, self._mask
 
     def step(self, action: int) -> Moved:
-        """Take a step with an action, an index. Raises `UserError` as `begin`."""
+        """Take a step with an action, an index. Raises `HopelessError` as `begin`."""
         options, reward, own_steps, before = self._options, 0.0, 0, self._raw
         terminated = truncated = False
         try:
@@ -137,13 +138,13 @@ class Lane:
         return mask
 
     def _fail(self, error: Exception) -> None:
-        """Make the environment anew. Raises `UserError` if that has been done `_TRIES` times without a whole episode in
+        """Make the environment anew. Raises `HopelessError` if that has been done `_TRIES` times without a whole episode in
         between."""
         said = str(error) if type(error) is ValueError else described_error(error)
-        where = f"{self._options.env}: lane {self._number}, episode {self.episode:,}, step {self.steps:,}: {said}"
+        where = f"{self._name}: lane {self._number}, episode {self.episode:,}, step {self.steps:,}: {said}"
         self._failures += 1
         if self._failures > _TRIES:
-            raise UserError(f"{where}; it has been made anew {_TRIES} times") from error
+            raise HopelessError(f"{where}; it has been made anew {_TRIES} times") from error
         _LOG.warning("%s; it is made anew", where)
         self._make_anew()
 
@@ -165,7 +166,7 @@ class Lane:
                 if isinstance(drawn, np.ndarray) and drawn.ndim in (2, 3) and drawn.size:
                     return fitted(drawn)
             except Exception as error:
-                _LOG.warning("%s draws no pictures: %s", self._options.env, described_error(error))
+                _LOG.warning("%s draws no pictures: %s", self._name, described_error(error))
             self._draws = False
         frame = self._frame
         if largest is not None:
@@ -186,4 +187,4 @@ class Lane:
         try:
             self._env.close()
         except Exception as error:
-            _LOG.warning("%s can't be closed: %s", self._options.env, described_error(error))
+            _LOG.warning("%s can't be closed: %s", self._name, described_error(error))

@@ -18,7 +18,7 @@ from engine.games.gym.lane import Lane
 from engine.games.gym.making import make_environment
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import GymOptions
-from engine.games.gym.spaces import parsed
+from engine.games.gym.spaces import label, parsed
 from engine.games.gym.view import view_of
 from engine.protocol.messages import Thought
 
@@ -40,7 +40,7 @@ class GymLanes:
         self._none = np.zeros((lanes, 0), np.float64)
         self.masks: NDArray[np.bool_] | None = None
         self._largest = np.full(spec.frame_shape, 1e-3, np.float32) if self._spaces.kind != "image" else None
-        self._watch = _Watch(options.env, self._lanes)
+        self._watch = _Watch(label(options.env), self._lanes)
 
     def reset(self) -> Frames:
         frames, masks = self._begin(range(self.lanes))
@@ -149,8 +149,8 @@ def maker(options: GymOptions) -> Callable[[], gymnasium.Env[Any, Any]]:
 class _Watch:
     """Says in which lane and step an environment hangs. What waits for this process ends it then."""
 
-    def __init__(self, env: str, lanes: list[Lane]) -> None:
-        self._env, self._lanes = env, lanes
+    def __init__(self, name: str, lanes: list[Lane]) -> None:
+        self._name, self._lanes = name, lanes
         self._lane, self._since = -1, 0.0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
@@ -173,7 +173,7 @@ class _Watch:
                 told, at = since, self._lanes[lane]
                 _LOG.warning(
                     "%s: lane %d, episode %s, step %s: no answer for %.0f s",
-                    self._env, lane, f"{at.episode:,}", f"{at.steps + 1:,}", _SLOW_S,
+                    self._name, lane, f"{at.episode:,}", f"{at.steps + 1:,}", _SLOW_S,
                 )  # fmt: skip
 
     def close(self) -> None:

@@ -111,6 +111,11 @@ def parsed(text: str) -> Spaces:
     return spaces
 
 
+def label(env: str) -> str:
+    """An id in short, without module and namespace."""
+    return env.rpartition(":")[2].rpartition("/")[2]
+
+
 def asked_of(values: Mapping[str, Any]) -> tuple[str, str, str, bool]:
     """Those of a run's options that decide its spaces."""
     env, env_args, env_import, normalize = (values[name] for name in ASKED_OF)
