@@ -72,4 +72,6 @@ class Observations:
         return pixels[:, :, 0] if len(view.frame_shape) == 2 else np.moveaxis(pixels, -1, 0)
 
     def _bright(self, raw: Raw) -> NDArray[np.uint8]:
+        if raw.dtype == np.bool_:
+            return raw.view(np.uint8) * np.uint8(255)
         return (raw.astype(np.float32) * self._spaces.brightness).round().clip(0, 255).astype(np.uint8)
