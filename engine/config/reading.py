@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from engine.config.defaults import usual
 from engine.config.fields import ConfigError, check, coerce, must_be_one_of
 from engine.config.following import Following
@@ -42,7 +44,8 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
     except ValueError as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
-    values = with_task(values)
+    tables = {name: msgspec.json.encode(value).decode() for name, value in values.items() if isinstance(value, dict)}
+    values = with_task({**values, **tables})  # options are one level; a table is text of one of them
     game = values.get("game", RunConfig.game)
     if isinstance(game, str) and game not in GAMES:  # before its options, which are unknown then
         raise UserError(f"{path}: game {must_be_one_of(GAMES, game)}, which is not installed")

@@ -48,7 +48,8 @@ class Squares(gymnasium.Env[NDArray[np.uint8], Any]):
 
 
 class Faulty(gymnasium.Env[Any, Any]):
-    """Counts steps; after `good` of them in a process, `fault` happens `times` times."""
+    """Counts steps; after `good` of them in a process, `fault` happens `times` times. The fault `life` is the loss of
+    one of two lives."""
 
     _steps = 0
     _left = -1
@@ -63,7 +64,7 @@ class Faulty(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._length = 0
-        return self._observation(), {}
+        return self._observation(), {"lives": 2} if self._fault == "life" else {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         Faulty._steps += 1
@@ -72,7 +73,9 @@ class Faulty(gymnasium.Env[Any, Any]):
         if self._fault and Faulty._steps > self._good and Faulty._left > 0:
             Faulty._left -= 1
             observation, reward = self._fail(observation)
-        return observation, reward, bool(self.np_random.random() < 0.1), self._length >= 20, {}
+        ended = bool(self.np_random.random() < 0.1) and self._fault != "life"
+        lives = {"lives": 2 - (Faulty._steps >= self._good)} if self._fault == "life" else {}
+        return observation, reward, ended, self._length >= 20, lives
 
     def _fail(self, observation: Any) -> tuple[Any, float]:
         if self._fault == "raise":

@@ -51,6 +51,34 @@ class Gym(Game):
     }
     sample_bytes = 400
     presets = {
+        # Mnih et al. 2015 with the evaluation protocol of Machado et al. 2018: sticky actions, no end at the loss of a
+        # life, 30 minutes of 60 frames per second.
+        "atari": Preset(
+            "DQN on Atari, protocol of Machado et al. 2018",
+            {
+                "game": "gym",
+                "env": "ALE/Pong-v5",
+                "env_args": '{"frameskip": 1, "obs_type": "grayscale", "repeat_action_probability": 0.0}',
+                "frame_skip": 4,
+                "max_of_two": True,
+                "sticky_actions": 0.25,
+                "noop_max": 30,
+                "max_episode_steps": 108_000,
+                "reward": "sign",
+                "steps": 10_000_000,
+                "parallel_envs": 8,
+                "batch_size": 32,
+                "replay_ratio": 8.0,
+                "buffer_size": 200_000,
+                "burnin": 20_000,
+                "learning_rate": 2.5e-4,
+                "epsilon": 0.1,
+                "epsilon_steps": 250_000,
+                "eval_every": 250_000,
+                "eval_episodes": 8,
+                "save_every": 250_000,
+            },
+        ),
         # Young and Tian 2019, arXiv:1903.03176, appendix: their network has 16 filters and 128 units, and RMSProp.
         "minatar-paper": Preset(
             "DQN as Young and Tian 2019 train it on MinAtar",

@@ -138,8 +138,8 @@ class Lane:
         return mask
 
     def _fail(self, error: Exception) -> None:
-        """Make the environment anew. Raises `HopelessError` if that has been done `_TRIES` times without a whole episode in
-        between."""
+        """Make the environment anew. Raises `HopelessError` if that has been done `_TRIES` times and no episode was
+        whole."""
         said = str(error) if type(error) is ValueError else described_error(error)
         where = f"{self._name}: lane {self._number}, episode {self.episode:,}, step {self.steps:,}: {said}"
         self._failures += 1

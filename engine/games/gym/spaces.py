@@ -29,6 +29,7 @@ MAX_NUMBERS = 4096
 """Numbers in a vector."""
 SMALL = 36
 """Images with a shorter side are boards: each pixel counts, and the networks for screens don't fit."""
+_MAX_PIXELS = 2**22
 _MAX_TEXT = 2**20
 
 
@@ -98,8 +99,8 @@ def parsed(text: str) -> Spaces:
         if len(text) > _MAX_TEXT:
             raise ValueError("longer than any that is written")
         spaces = msgspec.json.decode(text, type=Spaces)
-        if (spaces.kind == "image") != (len(spaces.shape) == 3) or not spaces.shape:
-            raise ValueError("the shape does not fit the kind")
+        if len(spaces.shape) != (3 if spaces.kind == "image" else 1) or math.prod(spaces.shape) > _MAX_PIXELS:
+            raise ValueError("the shape does not fit the kind, or is too large")
         if len(set(spaces.actions)) != len(spaces.actions):
             raise ValueError("two actions have one name")
         if spaces.mean and not len(spaces.mean) == len(spaces.deviation) == spaces.shape[0]:

@@ -1,0 +1,147 @@
+"""Lanes of Gymnasium environments: what their options do, and what happens when an environment fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from engine.config.reading import make_config
+from engine.envs.factory import make_lanes
+from engine.envs.lanes import Lanes, VectorStep
+from engine.protocol.failures import HopelessError
+from tests.support.gym_envs import FAULTY, SIZE, SQUARES, Faulty
+
+
+def lanes_of(game: str, lanes: int = 1, **options: Any) -> Lanes:
+    made = make_lanes(make_config({"game": game, **options}), lanes, threads=1, seed=0)
+    made.reset()
+    return made
+
+
+def steps(lanes: Lanes, action: int, count: int) -> list[VectorStep]:
+    return [lanes.step(np.full(lanes.lanes, action)) for _ in range(count)]
+
+
+@pytest.fixture
+def _fresh() -> Iterator[None]:
+    """An environment that has not failed yet, as in a process of its own."""
+    import gym_envs  # type: ignore[import-not-found]  # the name under which lanes import the file
+
+    for module in (gym_envs.Faulty, Faulty):
+        module._steps, module._left = 0, -1
+    yield
+
+
+def test_actions_count_from_the_environments_first() -> None:
+    frames = steps(lanes_of(SQUARES, observation="raw"), 1, 3)
+    assert [frame.frames.shape for frame in frames] == [(1, 3, *SIZE)] * 3
+    right = [int(step.frames[0, 0].any(0).argmax()) for step in frames if not step.terminated[0]]
+    assert np.diff(right).tolist() == [8] * (len(right) - 1)
+
+
+@pytest.mark.parametrize(
+    ("observation", "shape"),
+    [("auto", (84, 84)), ("40x30-color", (3, 30, 40)), ("raw", (3, 60, 80)), ("20x20", (20, 20))],
+)
+def test_images_are_seen_as_the_option_says(observation: str, shape: tuple[int, ...]) -> None:
+    lanes = lanes_of(SQUARES, observation=observation)
+    (step,) = steps(lanes, 0, 1)
+    assert step.frames.shape == (1, *shape) and lanes.spec.stack == (1 if observation == "raw" else 4)
+    seen = step.frames[0].max(0) if len(shape) == 3 else step.frames[0]
+    bright = np.argwhere(seen > seen.min())
+    height, width = bright.max(0) - bright.min(0) + 1
+    assert abs(height - shape[-2] / 6) <= 2 and abs(width - shape[-1] / 8) <= 2  # the square has 10 of 60x80 pixels
+
+
+def test_an_action_may_last_for_several_steps_of_the_environment() -> None:
+    one, four = lanes_of("gym:MountainCar-v0"), lanes_of("gym:MountainCar-v0", frame_skip=4)
+    slow, (fast,) = steps(one, 2, 4), steps(four, 2, 1)
+    assert np.array_equal(slow[-1].frames, fast.frames)
+    assert sum(step.rewards for step in slow) == fast.rewards == -4.0
+    assert (fast.game_frames, fast.lengths[0]) == (4, 1)
+
+
+def test_a_time_limit_is_a_truncation_and_an_end_is_not() -> None:
+    cut = steps(lanes_of("gym:MountainCar-v0", max_episode_steps=5), 0, 5)[-1]
+    assert cut.truncated[0] and not cut.terminated[0] and cut.lengths[0] == 5
+    ended = next(step for step in steps(lanes_of("gym:CartPole-v1"), 0, 50) if step.terminated[0])
+    assert not ended.truncated[0] and not np.array_equal(ended.frames, ended.final_frames)
+
+
+def test_rewards_are_signs_or_scaled_for_the_agent_alone() -> None:
+    of = {"sutton_barto_reward": False}
+    plain = lanes_of("gym:CartPole-v1", env_args=json.dumps(of), reward_scale=0.5)
+    (step,) = steps(plain, 0, 1)
+    assert step.rewards[0] == 0.5 and step.returns[0] == 1.0
+    (signed,) = steps(lanes_of("gym:MountainCar-v0", frame_skip=4, reward="sign"), 0, 1)
+    assert signed.rewards[0] == -1.0 and signed.returns[0] == -4.0
+
+
+def test_a_repeated_action_is_the_previous_one() -> None:
+    """MountainCar pushed to one side moves there; with every second action repeated it lags behind."""
+    free, sticky = lanes_of("gym:MountainCar-v0", 8), lanes_of("gym:MountainCar-v0", 8, sticky_actions=0.9)
+    assert np.array_equal(steps(free, 0, 1)[0].frames[:, 1] < 0, [True] * 8)
+    for lanes in (free, sticky):
+        steps(lanes, 0, 10)
+    speeds = [steps(lanes, 2, 3)[-1].frames[:, 1].mean() for lanes in (free, sticky)]
+    assert speeds[1] < speeds[0]
+
+
+def test_masks_are_those_of_the_environment() -> None:
+    lanes = lanes_of("gym:Taxi-v4", 4)
+    plain = [gymnasium.make("Taxi-v4", disable_env_checker=True) for _ in range(4)]
+    (step,) = steps(lanes, 0, 1)
+    for environment, frame, mask in zip(plain, step.frames, step.masks, strict=True):  # type: ignore[arg-type]
+        state = int(frame.argmax())
+        assert np.array_equal(mask, environment.unwrapped.action_mask(state) != 0)  # type: ignore[attr-defined]
+
+
+def test_a_normalized_vector_has_mean_0_and_deviation_1() -> None:
+    lanes = lanes_of("gym:CartPole-v1", 16, normalize=True)
+    random = np.random.default_rng(0)
+    seen = np.concatenate([lanes.step(random.integers(0, 2, 16)).frames for _ in range(200)])
+    assert np.abs(seen.mean(0)).max() < 0.3 and np.abs(seen.std(0) - 1).max() < 0.3
+
+
+def test_the_loss_of_a_life_ends_what_is_learned_but_not_the_episode() -> None:
+    lanes = lanes_of(FAULTY, env_args='{"fault": "life", "good": 3}', life_ends=True)
+    played = steps(lanes, 0, 4)
+    (lost,) = (step for step in played if (step.terminated & ~step.from_start)[0])
+    assert lost.returns[0] == lost.lengths[0] > 1
+    assert np.array_equal(lost.frames, lost.final_frames)  # it goes on
+
+
+@pytest.mark.usefixtures("_fresh")
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raise", "RuntimeError: the joint is broken"),
+        ("nan", "an observation has NaN"),
+        ("shape", "an observation must have the shape (3,), got (5,)"),
+        ("dtype", "an observation must have numbers, got <U1"),
+        ("reward", "a reward must be a number within 1e15, got nan"),
+    ],
+)
+def test_a_fault_cuts_the_episode_off_and_the_environment_is_made_anew(
+    fault: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lanes = lanes_of(FAULTY, 2, env_args=json.dumps({"fault": fault, "good": 6, "times": 1}))
+    with caplog.at_level(logging.WARNING, "engine"):
+        played = steps(lanes, 0, 20)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith("Faulty-v0: lane 0, episode ") and said in line and line.endswith("; it is made anew")
+    (cut,) = (step for step in played if (step.truncated & ~step.from_start).any())
+    assert cut.rewards[0] == 0 and np.isfinite(cut.frames).all() and np.isfinite(cut.final_frames).all()
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_faults_that_do_not_end_end_the_run() -> None:
+    lanes = lanes_of(FAULTY, env_args=json.dumps({"fault": "raise", "good": 6, "times": 1000}))
+    with pytest.raises(HopelessError, match=r"lane 0, episode .*the joint is broken; it has been made anew 3 times"):
+        steps(lanes, 0, 50)

@@ -1,0 +1,122 @@
+"""What an environment tells of itself, and what is refused before a run begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.config.command_line import command_line
+from engine.config.fields import ConfigError
+from engine.config.reading import as_given, followed, load_toml, make_config
+from engine.games.gym.spaces import CARTPOLE, Spaces, ask, parsed
+from tests.support.gym_envs import FAULTY, HERE, SQUARES
+
+
+def told(env: str, env_args: str = "{}", normalize: bool = False) -> Spaces:
+    return parsed(ask((env, env_args, "none", normalize)))
+
+
+def test_those_of_the_default_are_what_it_tells() -> None:
+    assert ask(parsed(CARTPOLE).asked) == CARTPOLE
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ("Acrobot-v1", {"kind": "vector", "shape": (6,), "step_limit": 500, "threshold": -100.0}),
+        ("FrozenLake-v1", {"kind": "one-hot", "shape": (16,), "actions": ("left", "down", "right", "up")}),
+        ("Taxi-v4", {"kind": "one-hot", "shape": (500,), "masked": True}),
+        ("MinAtar/Breakout-v1", {"kind": "image", "shape": (10, 10, 4), "actions": ("none", "left", "right")}),
+        (f"{HERE}:Squares-v0", {"kind": "image", "shape": (60, 80, 3), "first_action": 1, "frames_per_s": 30.0}),
+        (f"{HERE}:Faulty-v0", {"kind": "vector", "shape": (3,), "renders": False, "actions": ("0", "1")}),
+    ],
+)
+def test_an_environment_tells_its_spaces(env: str, expected: dict[str, Any]) -> None:
+    spaces = msgspec.structs.asdict(told(env))
+    assert {name: spaces[name] for name in expected} == expected
+
+
+def test_statistics_are_those_of_random_play() -> None:
+    spaces = told("CartPole-v1", normalize=True)
+    assert len(spaces.mean) == len(spaces.deviation) == 4
+    assert all(abs(mean) < 0.1 for mean in spaces.mean) and 0.3 < spaces.deviation[1] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"game": "gym:Cartpol-v1"}, "--env Environment `Cartpol` doesn't exist. Did you mean: `CartPole`?"),
+        ({"game": "gym:Pendulum-v1"}, "--env Pendulum-v1: its actions are Box(-2.0, 2.0, (1,), float32); accepted"),
+        ({"game": "gym:Blackjack-v1"}, "--env Blackjack-v1: its observations are Tuple(Discrete(32), Discrete(11)"),
+        ({"game": "gym:nowhere:Env-v0"}, "--env there is no module nowhere"),
+        ({"game": "gym:"}, "--env must be text, got ''"),
+        ({"game": "gym", "env_args": "[1]"}, "--env-args must be a JSON object, got '[1]'"),
+        ({"game": "gym", "env_args": '{"wings": 2}'}, "--env-args CartPole-v1 does not take them: "),
+        ({"game": "gym", "env_import": "json:loads"}, "--env-import json:loads fails: TypeError: "),
+        ({"game": "gym", "env_import": "json:nothing"}, "--env-import json has no nothing"),
+        ({"game": "gym", "observation": "84x84-gray"}, "--observation must be auto or raw, got '84x84-gray'"),
+        ({"game": SQUARES, "observation": "84"}, "--observation must be auto, raw, or WxH-gray or WxH-color"),
+        ({"game": "gym", "network": "nature"}, "--network must be one of auto, mlp, MODULE:CLASS, got 'nature'"),
+        ({"game": SQUARES, "normalize": True}, "--normalize must be off for "),
+    ],
+)
+def test_what_can_not_be_played_is_one_line(options: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_config(options)
+    assert str(refused.value).startswith(line) and "\n" not in str(refused.value)
+
+
+def test_a_stored_run_knows_its_spaces_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make_config({"game": "gym:Acrobot-v1", "seed": 3})
+    ask.cache_clear()
+    monkeypatch.setattr("sys.executable", "/bin/false")  # nothing is asked from here on
+    assert make_config(config.options()) == config
+    given = as_given(config.options())
+    assert given == {"game": "gym", "env": "Acrobot-v1", "runner": "single", "seed": 3}
+    assert make_config(given, beneath=config.options()) == config
+    assert command_line(config) == "mario-tui --game gym:Acrobot-v1 --seed 3"
+    with pytest.raises(ConfigError, match="ended without an answer"):
+        make_config({"game": "gym:MountainCar-v0"})
+
+
+def test_spaces_of_another_environment_are_refused() -> None:
+    other = make_config({"game": "gym:Acrobot-v1"}).value("spaces")
+    with pytest.raises(ConfigError, match="--spaces must be those of its environment"):
+        make_config({"game": "gym", "spaces": other})
+    assert make_config({"game": "gym"}, beneath={"spaces": other}).value("spaces") == CARTPOLE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [0]}, {"shape": [4, 4]}, {"actions": []}, {"actions": ["a", "a"]}, {"kind": "image"},
+        {"mean": [0.0], "deviation": [1.0]}, {"deviation": [0.0] * 4, "mean": [0.0] * 4}, {"frames_per_s": -1},
+        {"shape": [10**9]}, {"brightness": 1e9},
+    ],
+)  # fmt: skip
+def test_spaces_that_nobody_can_have_written_are_refused(change: dict[str, Any]) -> None:
+    text = msgspec.json.encode(msgspec.json.decode(CARTPOLE) | change).decode()
+    with pytest.raises(ConfigError, match="--spaces can't be read"):
+        make_config({"game": "gym", "spaces": text})
+
+
+def test_a_game_may_have_its_task_behind_it() -> None:
+    assert make_config({"game": "snake:8x8"}).value("board") == "8x8"
+    config = make_config({"game": "gym:FrozenLake-v1", "env_args": '{"is_slippery": false}'})
+    assert (config.game, config.task, config.spec.frame_shape) == ("gym", "FrozenLake-v1", (16,))
+    assert not any("spaces" in line for line in followed({"game": "gym:FrozenLake-v1"}))
+
+
+def test_long_ids_are_shown_in_short() -> None:
+    assert make_config({"game": FAULTY}).task_label == "Faulty-v0"
+    assert make_config({"game": "gym:MinAtar/Breakout-v1"}).task_label == "Breakout-v1"
+
+
+def test_arguments_may_be_a_table_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "lake.toml"
+    file.write_text('game = "gym:FrozenLake-v1"\n[env_args]\nis_slippery = false\nmap_name = "8x8"\n')
+    config = make_config(load_toml(file))
+    assert config.spec.frame_shape == (64,) and config.value("env_args") == '{"is_slippery":false,"map_name":"8x8"}'
