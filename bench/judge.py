@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-import engine.games.gymnasium_api.boards  # noqa: F401  # registers the ids
+import engine.games.gymnasium_api  # noqa: F401  # registers the ids
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
 from engine.evaluation.episodes import play_episodes

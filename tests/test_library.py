@@ -34,6 +34,7 @@ def mario(names: Names) -> None:
 def gymnasium(names: Names) -> None:
     assert names["env"].reset()[0].shape == names["env"].observation_space.shape
     assert names["many"].num_envs == 64
+    assert names["board"].reset()[1]["action_mask"].shape == (4,)
     names["env"].close()
     names["many"].close()
 

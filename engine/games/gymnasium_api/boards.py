@@ -1,11 +1,4 @@
-"""Snake and Tetris for Gymnasium: single environments, vector environments, and their ids.
-
-    import engine.games.gymnasium_api.boards
-
-    gymnasium.make_vec("mario_tui/Snake-v1", 256, vectorization_mode="vector_entry_point")
-
-Importing this module registers the ids. Nothing else of the engine imports it.
-"""
+"""Snake and Tetris for Gymnasium: single environments and vector environments."""
 
 from __future__ import annotations
 
@@ -30,7 +23,6 @@ from engine.games.snake.viewer import SnakeViewer
 from engine.games.tetris.rules import TetrisLanes
 from engine.games.tetris.viewer import TetrisViewer
 
-NAMESPACE = "mario_tui"
 RENDER_MODES = ("rgb_array",)
 
 Lanes = SnakeLanes | TetrisLanes
@@ -193,17 +185,6 @@ class TetrisEnv(_GameEnv):
     lanes_type, viewer_type = TetrisLanes, TetrisViewer
 
 
-def register() -> None:
-    """Register the ids with Gymnasium. Can be called repeatedly."""
-    for name, one, many in (("Snake-v1", SnakeEnv, SnakeVectorEnv), ("Tetris-v0", TetrisEnv, TetrisVectorEnv)):
-        if (identifier := f"{NAMESPACE}/{name}") not in gymnasium.registry:
-            gymnasium.register(
-                identifier,
-                entry_point=f"{__name__}:{one.__name__}",
-                vector_entry_point=f"{__name__}:{many.__name__}",
-            )
-
-
 def _step(lanes: Lanes, viewers: Viewers, actions: NDArray[np.int64]) -> TensorStep:
     """One step of all lanes, which the viewers follow. Raises `ValueError` for invalid actions."""
     if actions.shape != (lanes.lanes,) or actions.min() < 0 or actions.max() >= lanes.actions:
@@ -220,6 +201,3 @@ def _checked_mode(render_mode: str | None) -> str | None:
     if render_mode not in (None, *RENDER_MODES):
         raise UserError(f"render_mode must be one of None, {', '.join(RENDER_MODES)}, got {render_mode!r}")
     return render_mode
-
-
-register()

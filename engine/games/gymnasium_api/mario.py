@@ -1,12 +1,6 @@
-"""Super Mario Bros for Gymnasium: a single environment, a vector environment in one process, and their ids.
+"""Super Mario Bros for Gymnasium: a single environment, and a vector environment in one process.
 
-Importing this module registers the ids, because Gymnasium 1.x does not load plugins. An id can also name the module:
-
-    gymnasium.make("engine.games.gymnasium_api.mario:mario_tui/SuperMarioBros-1-1-v0", actions="simple")
-    gymnasium.make_vec("engine.games.gymnasium_api.mario:mario_tui/SuperMarioBros-1-1-v0", num_envs=8, threads=2)
-
-Both environments use `MarioLanes` that wait after the end of an episode, so that its last screen can still be rendered.
-Nothing else of the engine imports this module.
+Both use `MarioLanes` that wait after the end of an episode, so that its last screen can still be rendered.
 """
 
 from __future__ import annotations
@@ -30,13 +24,11 @@ from engine.envs.frame_stack import STACK
 from engine.errors import UserError
 from engine.games.mario import rules
 from engine.games.mario.lanes import EMULATORS, MarioLanes, MarioStep
-from engine.games.mario.stages import RANDOM_STAGES, STAGES, WHOLE_GAME
 from engine.games.mario.task import MarioTask
 
-NAMESPACE = "mario_tui"
 OBSERVATIONS = ("stack", "rgb")
 RENDER_MODES = ("rgb_array",)
-FRAMES_PER_SECOND = 60.0988  # of the console (NTSC) (NTSC)
+FRAMES_PER_SECOND = 60.0988  # of the console (NTSC)
 
 Observation = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
@@ -311,24 +303,6 @@ class _Games:
         return self._lanes
 
 
-def register() -> None:
-    """Register the ids with Gymnasium. Can be called repeatedly.
-
-    mario_tui/SuperMarioBros-v0: the whole game. mario_tui/SuperMarioBros-1-1-v0 to 8-4: one stage.
-    mario_tui/SuperMarioBrosRandomStages-v0: a random stage in each episode.
-    """
-    names = {"SuperMarioBros": WHOLE_GAME, "SuperMarioBrosRandomStages": RANDOM_STAGES}
-    names |= {f"SuperMarioBros-{stage}": stage for stage in STAGES}
-    for name, stage in names.items():
-        if (identifier := f"{NAMESPACE}/{name}-v0") not in gymnasium.registry:
-            gymnasium.register(
-                identifier,
-                entry_point=f"{__name__}:MarioEnv",
-                vector_entry_point=f"{__name__}:MarioVectorEnv",
-                kwargs={"stage": stage},
-            )
-
-
 def _info(numbers: NDArray[np.int64]) -> dict[str, Any]:
     """Convert the info of one game, int64 [10], to the names and types of gym-super-mario-bros 7.4."""
     info: dict[str, Any] = dict(zip(rules.INFO_NAMES, numbers.tolist(), strict=True))
@@ -340,6 +314,3 @@ def _checked(option: str, value: Any, accepted: tuple[Any, ...]) -> Any:
     if value not in accepted:
         raise UserError(f"{option} must be one of {', '.join(map(str, accepted))}, got {value!r}")
     return value
-
-
-register()

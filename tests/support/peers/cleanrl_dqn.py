@@ -13,7 +13,7 @@ import torch
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from torch import nn
 
-import engine.games.gymnasium_api.mario  # noqa: F401  # registers the ids
+import engine.games.gymnasium_api  # noqa: F401  # registers the ids
 
 GAMES, BATCH, LEARNING_STARTS, TARGET_EVERY, GAMMA = 4, 32, 100, 100, 0.99
 

@@ -1,4 +1,4 @@
-"""Other implementations of DQN train on our Gymnasium environments."""
+"""Other implementations of DQN train on our Gymnasium environments; SB3 checks them first."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("peer", ["sb3_dqn", "cleanrl_dqn"])
-def test_peer_trains_on_our_environment(peer: str) -> None:
+@pytest.mark.parametrize(
+    ("peer", "game", "shortest"),
+    [
+        ("cleanrl_dqn", (), 10),
+        ("sb3_dqn", ("SuperMarioBros-1-1-v0",), 10),
+        ("sb3_dqn", ("Snake-v1",), 1),
+        ("sb3_dqn", ("Tetris-v0",), 1),
+    ],
+)
+def test_peer_trains_on_our_environment(peer: str, game: tuple[str, ...], shortest: int) -> None:
     if peer == "sb3_dqn" and find_spec("stable_baselines3") is None:
         pytest.fail("stable-baselines3 is missing: .venv/bin/pip install -c constraints.txt -e '.[peers]'")
-    command = [sys.executable, "-m", f"tests.support.peers.{peer}", "400"]
+    command = [sys.executable, "-m", f"tests.support.peers.{peer}", "400", *game]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(done.stdout.splitlines()[-1])
@@ -28,4 +36,4 @@ def test_peer_trains_on_our_environment(peer: str) -> None:
     assert math.isfinite(result["loss"])
     assert result["loss"] > 0
     assert result["lengths"]
-    assert min(result["lengths"]) >= 10
+    assert min(result["lengths"]) >= shortest
