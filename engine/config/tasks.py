@@ -23,8 +23,9 @@ def config_of_policy(metadata: Mapping[str, Any]) -> RunConfig:
     run can't have it."""
     game = game_of(metadata["game"])
     known = {name: metadata[name] for name in game.policy_options}
-    lists = {name: ",".join(value) for name, value in known.items() if isinstance(value, list)}
-    return make_config({"game": game.name, **known, **lists})
+    if "actions" in known:
+        known["actions"] = ",".join(known["actions"])
+    return make_config({"game": game.name, **known})
 
 
 def rounded_up(episodes: int, metadata: Mapping[str, Any], task: str | None = None) -> int:

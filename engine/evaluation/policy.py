@@ -33,8 +33,8 @@ def load_policy(path: Path, network: str | None = None) -> nn.Module:
     made = make_network(network or metadata["network"], *shape, own=game_of(metadata["game"]).own_networks)
     try:
         made.load_state_dict(policy_weights(path))
-    except RuntimeError as error:  # of another network than it says
-        reason = str(error).splitlines()[0]
+    except RuntimeError as error:  # of another network than it says; the first line tells only its class
+        reason = str(error).splitlines()[1].strip()
         raise checkpoints.CheckpointError(f"{path}: damaged ({reason})") from None
     return made.eval()
 

@@ -11,8 +11,9 @@ import msgspec
 
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, must_be_one_of
-from engine.config.game import Game, Spec
+from engine.config.game import Game
 from engine.config.games import GAMES, game_of, own_options
+from engine.config.run_config import RunConfig
 from engine.config.tasks import config_of_policy
 from engine.runs.run import Count, Score, Seconds
 
@@ -43,7 +44,8 @@ class _Metadata(msgspec.Struct):
 
 
 def checked(said: Any) -> dict[str, Any]:
-    """The metadata of a policy, with what the version before left out. Raises `ValueError` saying what is wrong."""
+    """The metadata of a policy, with what the version before left out, and its task as a run's options say it. Raises
+    `ValueError` saying what is wrong."""
     policy = msgspec.convert(said, _Metadata)
     if policy.game not in GAMES:
         raise ValueError(f"game {must_be_one_of(GAMES, policy.game)}")
@@ -57,19 +59,21 @@ def checked(said: Any) -> dict[str, Any]:
     if missing:
         raise ValueError(f"{missing[0]} is missing")
     try:
-        spec = _spec(game, complete)
+        configs = _configs(game, complete)
+        spec = game.spec_for_all([config.spec for config in configs])
     except ConfigError as error:
         raise ValueError(f"{error.field} {error.reason}") from None
     shapes = {"frame_shape": list(spec.frame_shape), "stack": spec.stack, "outputs": spec.actions}
     for name, wanted in shapes.items():
         if getattr(policy, name) != wanted:
             raise ValueError(f"{name} must be {wanted} for its task, got {getattr(policy, name)}")
-    return complete
+    as_listed = {name: complete[name] for name in (game.tasks, "actions") if name in complete}
+    return complete | {name: configs[0].value(name) for name in game.policy_options} | as_listed
 
 
-def _spec(game: Game, said: Mapping[str, Any]) -> Spec:
-    """The `Spec` of the policy's task. Raises `ConfigError` if a run can't have this task."""
+def _configs(game: Game, said: Mapping[str, Any]) -> list[RunConfig]:
+    """The options of runs that learn the parts of the policy's task. Raises `ConfigError` if no run can have them."""
     tasks = said[game.tasks]
     if not isinstance(tasks, str) or len(learned := game.learned_apart(tasks)) > _MOST_PARTS:
         raise ConfigError(game.tasks, f"must be text that names at most {_MOST_PARTS}, got {tasks!r}")
-    return game.spec_for_all([config_of_policy({**said, game.tasks: each}).spec for each in learned])
+    return [config_of_policy({**said, game.tasks: each}) for each in learned]

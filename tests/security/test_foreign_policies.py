@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from engine.config.games import game_of
 from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
@@ -111,6 +112,39 @@ def test_metadata_that_no_policy_for_mario_has_are_refused(name: str, tmp_path: 
         find_policy(str(spoilt(tmp_path / "x.safetensors", "mario-1-1", MARIO[name])), None)
 
 
+@pytest.mark.parametrize("name", ["mario-2-2", "snake-12x12", "tetris-7x14"])
+def test_whatever_a_field_says_is_of_its_type_when_a_game_reads_it_or_the_file_is_refused(
+    name: str, tmp_path: Path
+) -> None:
+    good = policy_metadata(shipped(name))
+    for field in ("game", "network", "stack", "frame_shape", "outputs", *game_of(good["game"]).policy_options):
+        of_other_types: tuple[Any, ...] = (
+            None,
+            True,
+            7,
+            4.0,
+            -1,
+            2**70,
+            float("nan"),
+            "x",
+            "",
+            [],
+            [7],
+            ["x"],
+            [[]],
+            {},
+        )
+        for said in (*of_other_types, [good[field]]):
+            path = spoilt(tmp_path / "x.safetensors", name, {field: said}, dict.clear)
+            try:
+                found = policy_metadata(path)[field]
+            except UserError as error:
+                assert len(str(error).splitlines()) == 1 and str(path) in str(error)
+                assert said is not None or field in str(error)
+            else:
+                assert type(found) is type(good[field]) and found == said
+
+
 @pytest.mark.parametrize("name", HEADERS)
 def test_headers_that_no_policy_has_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
@@ -121,6 +155,12 @@ def test_headers_that_no_policy_has_are_refused(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", TENSORS)
 def test_tensors_that_no_policy_has_are_refused(name: str, tmp_path: Path) -> None:
     refused(spoilt(tmp_path / "x.safetensors", "snake-12x12", {}, TENSORS[name]))
+
+
+def test_a_tensor_of_another_network_is_named(tmp_path: Path) -> None:
+    path = spoilt(tmp_path / "x.safetensors", "snake-12x12", {}, TENSORS["another shape"])
+    with pytest.raises(UserError, match=r"size mismatch for value\.0\.bias"):
+        load_policy(path)
 
 
 def test_tensors_that_the_header_only_claims_are_refused(tmp_path: Path) -> None:
