@@ -95,7 +95,7 @@ def _with_discards(paths: Iterable[Path]) -> list[tuple[Path, list[tuple[float, 
     return found[::-1]
 
 
-def export(points: Points, output: Path | None, format: str, *, force: bool) -> int:
+def export(points: Points, output: Path | None, format: str) -> int:
     """Write the points to a file, or to standard output if `output` is None. Returns the exit status: 1 if some of the
     event files are damaged.
 
@@ -108,7 +108,7 @@ def export(points: Points, output: Path | None, format: str, *, force: bool) -> 
             raise UserError("--output -: Parquet is binary; send it to a file or a pipe")
         FORMATS[format](_some(points), sys.stdout.buffer)
     else:
-        _to_file(points, output, format, force)
+        _to_file(points, output, format)
     for pattern in sorted(points.unused):
         print(f"mario-tui: --tag: no tag matches {pattern!r}", file=sys.stderr)
     for path, reason in points.broken.items():
@@ -118,12 +118,8 @@ def export(points: Points, output: Path | None, format: str, *, force: bool) -> 
     return 1 if points.broken else 0
 
 
-def _to_file(points: Points, output: Path, format: str, force: bool) -> None:
-    if output.is_dir():
-        raise UserError(f"--output must be a file, got the folder {output}")
+def _to_file(points: Points, output: Path, format: str) -> None:
     is_special = output.exists() and not output.is_file()  # a pipe or a device; there is nothing to replace
-    if output.exists() and not (force or is_special):
-        raise UserError(f"--output: {output} exists; --force overwrites it")
     try:
         target = open_output(output) if is_special else replacing(output.resolve(), 0o666)
         with exits_on_signals(), target as file, _progress(points):

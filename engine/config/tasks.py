@@ -22,7 +22,7 @@ def config_of_policy(metadata: Mapping[str, Any]) -> RunConfig:
     """Options of a run that plays the task of the policy with this metadata, which has one. Raises `ConfigError` if a
     run can't have it."""
     game = game_of(metadata["game"])
-    known = {name: metadata[name] for name in game.policy_options}
+    known = {name: metadata[name] for name in game.policy_options if name in metadata}  # unset numbers may be left out
     if "actions" in known:
         known["actions"] = ",".join(known["actions"])
     return make_config({"game": game.name, **known})

@@ -15,7 +15,7 @@ from engine.protocol.commands import Command
 from engine.protocol.message import Message, bounded
 from engine.protocol.messages import Event, Hello, Report
 from engine.protocol.play import PlayCommand, PlayReport
-from engine.protocol.results import DistillationReport, EvaluationReport, ProfileReport
+from engine.protocol.results import DistillationReport, EvaluationReport, ExportReport, ProfileReport
 from engine.protocol.sinks import SinkEvent
 
 M = TypeVar("M")
@@ -43,6 +43,7 @@ decode_greeting_head = bounded(msgspec.msgpack.Decoder(GreetingHead).decode)
 decode_event = bounded(msgspec.msgpack.Decoder(Event).decode)
 decode_distillation = bounded(msgspec.msgpack.Decoder(DistillationReport).decode)
 decode_evaluation = bounded(msgspec.msgpack.Decoder(EvaluationReport).decode)
+decode_export = bounded(msgspec.msgpack.Decoder(ExportReport).decode)
 decode_play = bounded(msgspec.msgpack.Decoder(PlayReport).decode)
 decode_play_command = bounded(msgspec.msgpack.Decoder(PlayCommand).decode)
 decode_profile = bounded(msgspec.msgpack.Decoder(ProfileReport).decode)

@@ -1,4 +1,4 @@
-"""What the engine's commands `evaluate`, `distill` and `profile` report to the program that has started them."""
+"""What the engine's commands that have a result, such as `evaluate`, report to the program that has started them."""
 
 from __future__ import annotations
 
@@ -105,6 +105,17 @@ class Profiled(Message, frozen=True):
     figures: dict[str, Any]
 
 
+class Exported(Message, frozen=True):
+    """Result of `mario-tui export --format onnx`: the model, and how it compares with the policy's network."""
+
+    size: int  # bytes
+    opset: int
+    observations: int  # on which both were computed
+    agreeing: int  # of them, where both choose the same action
+    largest_difference: float  # of a Q-value
+
+
 EvaluationReport = Episode | Evaluated | Failed
 DistillationReport = DistillationProgress | StudentEvaluation | Distilled | Failed
 ProfileReport = Log | Profiled | Failed
+ExportReport = Exported | Failed

@@ -1,4 +1,4 @@
-"""`mario-tui export`: the scalars of a run, for other programs."""
+"""`mario-tui export`: the scalars of a run, or the network of a policy, for other programs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from mario_tui.commands.attach import foreign_events, run_of
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.launch import expanded
 
-_FORMATS = ("csv", "jsonl", "parquet")
+_FORMATS = ("csv", "jsonl", "parquet", "onnx")
 
 
 def export_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="mario-tui export",
         description="Scalars of a run, or of TensorBoard event files, as a table. It has one row per point: run, tag, "
-        "step, wall_time (Unix time), value.",
+        "step, wall_time (Unix time), value. With --format onnx: the network of a policy, as an ONNX model.",
     )
     parser.add_argument(
         "run",
         nargs="?",
         default="latest",
-        help="a run's name or path, latest (the default), an event file, or a folder of event files",
+        help="a run's name or path, latest (the default), an event file, or a folder of event files; for ONNX also a "
+        "policy file, a checkpoint folder, or an included policy (mario-1-1)",
     )
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="a .csv, .jsonl or .parquet file; -: standard output (default: RUN.csv in the current folder)",
+        help="a .csv, .jsonl, .parquet or .onnx file; -: standard output (default: RUN.csv in the current folder)",
     )
     parser.add_argument("--format", choices=_FORMATS, help="format (default: by the suffix of FILE, or csv)")
     parser.add_argument(
@@ -46,22 +47,43 @@ def export_parser() -> argparse.ArgumentParser:
 def run(arguments: list[str]) -> int:
     options = export_parser().parse_args(arguments)
     run_dir = existing(options.run_dir)
+    output = None if options.output in (None, "-") else expanded(options.output)
+    format = options.format or ("csv" if output is None else output.suffix.removeprefix("."))
+    if format not in _FORMATS:
+        raise UserError(
+            f"--output must end in .csv, .jsonl, .parquet or .onnx, or have a --format, got {options.output!r}"
+        )
+    if format == "onnx":
+        return _export_policy(options, run_dir, output)
     path = foreign_events(Path(options.run)) or run_of(options.run, run_dir).path
     folder = path.resolve() if path.is_dir() else path.resolve().parent
-    output, format = _target(options.output, options.format, folder.name)
+    if options.output is None:
+        output = Path(f"{folder.name}.{format}")
+    _check_output(output, options.force)
     from mario_tui.export import Points, export
 
-    return export(Points(path, folder.name, options.tag), output, format, force=options.force)
+    return export(Points(path, folder.name, options.tag), output, format)
 
 
-def _target(name: str | None, format: str | None, run: str) -> tuple[Path | None, str]:
-    """The file (None: standard output) and the format."""
-    if name is None:
-        return Path(f"{run}.{format or 'csv'}"), format or "csv"
-    if name == "-":
-        return None, format or "csv"
-    path = expanded(name)
-    format = format or path.suffix.removeprefix(".")
-    if format not in _FORMATS:
-        raise UserError(f"--output must end in .csv, .jsonl or .parquet, or have a --format, got {name!r}")
-    return path, format
+def _export_policy(options: argparse.Namespace, run_dir: str | None, output: Path | None) -> int:
+    from engine.runs.checkpoints import find_policy
+    from engine.runs.origin import origin_of
+    from mario_tui.export_onnx import export_onnx
+
+    if options.tag or options.output == "-":
+        raise UserError(f"{'--tag' if options.tag else '--output -'} can't be combined with --format onnx")
+    policy = find_policy(options.run, run_dir)
+    if output is None:
+        output = Path(origin_of(policy).name.removesuffix(".safetensors").replace(" ", "-") + ".onnx")
+    _check_output(output, options.force)
+    return export_onnx(policy, output)
+
+
+def _check_output(output: Path | None, force: bool) -> None:
+    """Raise `UserError` if a file can't be written there. Pipes and devices can be; there is nothing to overwrite."""
+    if output is None:
+        return
+    if output.is_dir():
+        raise UserError(f"--output must be a file, got the folder {output}")
+    if output.is_file() and not force:
+        raise UserError(f"--output: {output} exists; --force overwrites it")

@@ -21,9 +21,9 @@ class MoveBar(Protocol):
 
 
 @contextlib.contextmanager
-def progress_bar(text: str, total: float) -> Iterator[MoveBar]:
-    """A progress bar on standard error. Nothing is written where nobody sees a bar move, whatever the environment
-    (`FORCE_COLOR`) tells Rich."""
+def progress_bar(text: str, total: float | None) -> Iterator[MoveBar]:
+    """A progress bar on standard error, which pulses if the `total` is not known. Nothing is written where nobody
+    sees a bar move, whatever the environment (`FORCE_COLOR`) tells Rich."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda completed, text=None: None
         return

@@ -95,7 +95,10 @@ def test_json_lines_and_a_choice_of_tags_go_to_standard_output(
     ("arguments", "complaint"),
     [
         (["--output", "old.csv"], "--output: old.csv exists; --force overwrites it"),
-        (["--output", "x.xls"], "--output must end in .csv, .jsonl or .parquet, or have a --format, got 'x.xls'"),
+        (
+            ["--output", "x.xls"],
+            "--output must end in .csv, .jsonl, .parquet or .onnx, or have a --format, got 'x.xls'",
+        ),
         (["--output", ".", "--format", "csv"], "--output must be a file, got the folder ."),
         (["--output", "no/x.csv"], "--output: no/x.csv: can't be written (No such file or directory)"),
         (["--output", "/dev/full", "--format", "csv"], "--output: /dev/full: can't be written (No space left on"),
@@ -181,6 +184,27 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setattr("mario_tui.export.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^--output: Parquet needs PyArrow; .* pip install 'mario-tui\[parquet\]'$"):
         run(["export", "logs", "--output", "x.parquet"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["mario-1-1"], "--format onnx needs ONNX; install it with: pip install 'mario-tui[onnx]'"),
+        (["mario-1-1", "--tag", "charts/*"], "--tag can't be combined with --format onnx"),
+        (["mario-1-1", "--output", "-"], "--output - can't be combined with --format onnx"),
+        (["mario-1-1", "--output", "old.onnx"], "--output: old.onnx exists; --force overwrites it"),
+        (["logs"], "logs: no such checkpoint; accepted: a policy file"),
+    ],
+)
+def test_a_policy_that_cannot_be_exported_is_refused_before_a_process_starts(
+    arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "logs", {"loss": [1.0]})
+    (tmp_path / "old.onnx").write_text("old")
+    monkeypatch.setattr("mario_tui.export_onnx.find_spec", lambda name: None)
+    with pytest.raises(UserError) as error:
+        run(["export", *arguments, "--format", "onnx"])
+    assert str(error.value).startswith(complaint)
 
 
 @pytest.mark.long

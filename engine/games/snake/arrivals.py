@@ -4,8 +4,8 @@ A cell of the body is free again once the body has left it: the k-th cell from t
 next move eats. So a breadth-first search from the cell of the next move, in the order of time, finds how early the
 snake can be where, and whether it would cut itself off. Detours that wait until the body has left are not searched.
 
-The search is compiled on CPUs. On other devices it is made of tensor operations whose shapes do not depend on data.
-Both find the same.
+The search is compiled on CPUs. On other devices, and in exported graphs, it is made of tensor operations whose shapes
+do not depend on data. Both find the same.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Arrivals(torch.nn.Module):
     number of the move with which the head first arrives if it takes this direction now; 0 for never.
     """
 
+    compiled = True  # see `engine.commands.export_onnx`
     beside: Tensor
 
     def __init__(self, height: int, width: int) -> None:
@@ -36,7 +37,7 @@ class Arrivals(torch.nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         frames = frames.flatten(2)
-        if frames.device.type != "cpu":
+        if frames.device.type != "cpu" or not self.compiled:
             return arrivals(frames, self.beside)
         found = torch.empty((len(frames), len(MOVES), frames.shape[2]), dtype=torch.int32)
         search(frames.contiguous().numpy(), self.beside.numpy(), found.numpy())

@@ -66,6 +66,7 @@ class AfterstateQNetwork(Afterstates):
         frame_shape: (4 or, with the next piece, 5; height, width).
     """
 
+    compiled = True  # see `engine.commands.export_onnx`
     gains: Tensor  # float32 [5]
     costs: Tensor  # float32 [3]
     _cell_columns: Tensor
@@ -120,15 +121,16 @@ class AfterstateQNetwork(Afterstates):
         columns, piece, following, planes = self._read(obs)
         legal = planes[:, 3].flatten(1)[:, : self._actions] > 0
         canonical = self._first_equal[piece]
+        batch = obs.shape[0]  # `len` would be a constant of a graph
         every = torch.arange(self._actions, device=obs.device)
-        if obs.device.type != "cpu":  # a fixed number of boards, because a CUDA graph's shapes are fixed
-            games = torch.arange(len(columns), device=obs.device).repeat_interleave(self._actions)
-            actions = every.repeat(len(columns))
+        if not self._is_compiled(obs):  # a fixed number of boards, because a CUDA graph's shapes are fixed
+            games = torch.arange(batch, device=obs.device)[:, None].expand(-1, self._actions).flatten()
+            actions = every.expand(batch, -1).flatten()
         else:
             games, actions = (legal & (canonical == every)).nonzero(as_tuple=True)
         after, rewards = self._after(columns, games, piece[games], actions)
         found = rewards + self.gamma * self.value(after, None if following is None else following[games])
-        q = found.new_zeros(len(columns), self._actions).index_put((games, actions), found)
+        q = found.new_zeros(batch, self._actions).index_put((games, actions), found)
         return q.gather(1, canonical) * legal
 
     def of_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
@@ -141,6 +143,9 @@ class AfterstateQNetwork(Afterstates):
         values = self.value(torch.cat((after, after.flip(-1))), following)
         return rewards + self.gamma * values.view(2, -1)
 
+    def _is_compiled(self, given: Tensor) -> bool:
+        return given.device.type == "cpu" and self.compiled
+
     def _read(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """Columns as in `TetrisLanes`, int32 [batch, width + PADDING]; pieces and, if shown, the next ones, int64
         [batch]; and the planes."""
@@ -151,7 +156,8 @@ class AfterstateQNetwork(Afterstates):
         return columns, self._piece_in(planes[:, _PIECE]), following, planes
 
     def _piece_in(self, plane: Tensor) -> Tensor:
-        return torch.cdist((plane[:, :4, :4] > 0).flatten(1).float(), self._codes).argmin(1)
+        boxes = (plane[:, :BOX, :BOX] > 0).flatten(1).float()
+        return (2 * boxes @ self._codes.T - self._codes.sum(1)).argmax(1)  # the least distance, squared
 
     def _after(self, columns: Tensor, games: Tensor, piece: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Board planes and rewards after one placement each, less the costs of the boards. games: row of `columns`;
@@ -168,7 +174,7 @@ class AfterstateQNetwork(Afterstates):
             games: row of `columns`, int64 [boards].
             placed: piece * 4 * width + action, int64 [boards].
         """
-        if columns.device.type == "cpu":
+        if self._is_compiled(columns):
             planes = torch.empty((len(games), 2, self._height, self._width))
             lines = torch.empty(len(games), dtype=torch.int64)
             given = (columns, games.contiguous(), placed, self._cell_columns, self._cell_rows)

@@ -385,12 +385,13 @@ def put(columns: Tensor, column: Tensor, row: Tensor, bit: Tensor, to_bottom: Te
 
     column, row: of the cells, int64 and int32 [batch, 4], from `placements`. bit: 1. to_bottom: height - 1.
     """
-    taken = columns.gather(1, column) >> row
+    taken = torch.bitwise_right_shift(columns.gather(1, column), row)
     taken = taken[:, :2] | taken[:, 2:]
     taken = taken[:, :1] | taken[:, 1:]  # bit y is set if the box can't be at row y
     first = taken & -taken
-    place = (first >> bit) | ((first & bit) << to_bottom)  # like Jumanji, put a piece that fits nowhere at the bottom
-    return torch.zeros_like(columns).scatter_add_(1, column, place << row).bitwise_or_(columns)
+    lowest = torch.bitwise_left_shift(first & bit, to_bottom)
+    place = torch.bitwise_right_shift(first, bit) | lowest  # like Jumanji, put a piece that fits nowhere at the bottom
+    return torch.zeros_like(columns).scatter_add_(1, column, torch.bitwise_left_shift(place, row)).bitwise_or_(columns)
 
 
 def clear_lines(columns: Tensor, board: Tensor, bit: Tensor) -> tuple[Tensor, Tensor]:
