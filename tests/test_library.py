@@ -9,8 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import engine.buffers.replay
+from engine.commands.export_onnx import played
+from engine.config.games import game_of
+from engine.evaluation.policy import load_policy
+from engine.games import BUILT_IN
+from engine.games.snake.rules import SnakeLanes
+from engine.runs.checkpoints import policy_metadata
+from engine.runs.policy_schema import _Metadata
+from tests.support.policy_files import shipped
+from tests.support.program import run_program
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "docs" / "library.md"
@@ -54,11 +64,40 @@ def agent(names: Names) -> None:
     assert names["actions"].shape == (2,)
 
 
+@torch.no_grad()
+def policy_in_plain_pytorch(names: Names) -> None:
+    """The same actions in 1,000 observations of the game."""
+    path = shipped("mario-1-1")
+    network = load_policy(path)
+    obs = torch.from_numpy(played(policy_metadata(path), network)[0])
+    found, expected = names["q_values"](obs), network(obs)
+    assert len(obs) == 1000 and torch.equal(found.argmax(1), expected.argmax(1))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def weights_of_ones_own(names: Names) -> None:
+    obs = torch.from_numpy(SnakeLanes(64, height=6, width=6).reset().numpy())[:, None]
+    torch.testing.assert_close(load_policy(Path("mine.safetensors"))(obs), names["network"](obs[:, 0] / 255))
+    done = run_program("eval", "mine.safetensors", "--episodes", "2", cwd=Path())
+    assert done.stdout.startswith("mine.safetensors: trained on 6x6\n") and "2 games, mean score" in done.stdout
+
+
 def stopwatch(names: Names) -> None:
     assert set(names["stopwatch"].sections) >= {"collect", "learn"}
 
 
-AFTER: list[Callable[[Names], None]] = [mario, gymnasium, boards, filled, mapped, agent, stopwatch]
+AFTER: list[Callable[[Names], None]] = [
+    mario,
+    gymnasium,
+    boards,
+    filled,
+    mapped,
+    agent,
+    policy_in_plain_pytorch,
+    weights_of_ones_own,
+    stopwatch,
+]
 """What holds after each example of the page of the library."""
 
 
@@ -72,6 +111,14 @@ def test_examples_run_one_after_the_other(page: Path, tmp_path: Path, monkeypatc
     for block, check in zip(blocks, checks, strict=True):
         exec(block, names)
         check(names)
+
+
+def test_the_page_of_the_library_tells_every_field_of_a_policy() -> None:
+    table = LIBRARY.read_text("utf-8").partition("### The file")[2].partition("### ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    required = {option for game in BUILT_IN for option in game_of(game).policy_options}
+    assert told == required | set(_Metadata.__struct_fields__)
 
 
 def test_docstring_examples_run() -> None:
