@@ -23,7 +23,6 @@ import msgspec
 
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import torchrun_rank
-from engine.emulators.protocol import SCREEN_SHAPE
 from engine.host import host_events
 from engine.host.address import socket_path
 from engine.host.checkpoint_keeper import CheckpointKeeper
@@ -43,7 +42,6 @@ from engine.protocol.messages import (
     Evaluation,
     Failed,
     Finished,
-    Frame,
     KeptEvent,
     Lanes,
     Lasting,
@@ -415,13 +413,12 @@ class Host:
     async def _stream_frames(self) -> None:
         """Send the newest frame of the rank-0 game to clients that want it."""
         seen = 0
-        height, width, _ = SCREEN_SHAPE
         while True:
             await asyncio.sleep(1 / self._server.render.fps)
-            picture = self._runner.screen.read(seen) if self._server.render.on else None
-            if picture is not None:
-                seen, rgb, thought = picture
-                self._server.put(Frame(index=seen, height=height, width=width, rgb=rgb, thought=thought))
+            frame = self._runner.picture(seen) if self._server.render.on else None
+            if frame is not None:
+                seen = frame.index
+                self._server.put(frame)
 
     def _write_record(self, progress: Progress | None = None) -> None:
         best = host_events.recorded(self._state.best, self._config.game_info.outcome)
