@@ -1,1 +1,21 @@
-"""The terminal UI: command line, headless display and Textual application. Never imports torch."""
+"""The terminal UI: command line, headless display and Textual application. Never imports torch.
+
+`mario_tui.Reporter` is for training loops outside the program, and is imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.reporting.reporter import Reporter
+
+__all__ = ["Reporter"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Reporter":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from engine.reporting.reporter import Reporter
+
+    return Reporter

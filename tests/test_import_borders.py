@@ -30,6 +30,8 @@ ROOT = Path(__file__).parent.parent
         ("engine.host.supervisor", ("torch", "llvmlite", "textual", "mario_tui")),
         ("engine.sinks.process", ("torch", "llvmlite", "textual", "mario_tui", "numpy")),
         ("engine.host.client", ("torch", "llvmlite", "textual", "mario_tui", "numpy")),
+        ("mario_tui", ("engine", "numpy", "msgspec")),
+        ("engine.reporting.reporter", ("torch", "llvmlite", "textual", "gymnasium", "tensorboard")),
         ("engine.runners.single", ("textual", "mario_tui", "gym", "nes_py")),
         ("engine.runners.apex", ("textual", "mario_tui", "gym", "nes_py", "ray")),
         ("engine.commands.evaluate", ("textual", "mario_tui", "gym", "nes_py")),

@@ -20,6 +20,7 @@ from engine.config.fields import AUTO, GROUPS, NONE, ConfigError, FieldSpec, che
 from engine.config.game import Game, GameOptions, Spec
 from engine.config.games import game_of, games, import_plugins, own_options
 from engine.config.runners import RUNNERS, RunnerInfo, runners_with
+from engine.protocol.outcome import Outcome
 
 __all__ = [
     "AUTO",
@@ -78,6 +79,16 @@ class RunConfig(CommonOptions):
     @property
     def game_info(self) -> Game:
         return game_of(self.game)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the episodes of its game yield."""
+        return self.game_info.outcome
+
+    @property
+    def action_names(self) -> list[str]:
+        """In the order of the Q-values."""
+        return self.game_info.action_names(self)
 
     @property
     def task_options(self) -> tuple[str, ...]:

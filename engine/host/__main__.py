@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.compiler import code_cache
 from engine.errors import UserError
+from engine.host.reporting_loop import ReportingLoop
 from engine.host.supervisor import Host
 from engine.runs.ownership import check_own
 from engine.runs.registry import delete_run
@@ -38,9 +39,11 @@ def _write_printable_lines() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground] [--lock DESCRIPTOR] [--note LEVEL TEXT] ...`
+    """`python -m engine.host RUN [--resume CHECKPOINT] [--foreground] [--lock DESCRIPTOR] [--note LEVEL TEXT] ...
+    [--loop READ WRITE]`
 
     `--lock`: an inherited file descriptor that holds the run's lock. `--note`: a line for the run's log.
+    `--loop`: inherited file descriptors, if the parent process trains: of its reports, and of commands to it.
     """
     parser = argparse.ArgumentParser(prog="engine.host")
     parser.add_argument("run", type=Path)
@@ -48,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--foreground", action="store_true")
     parser.add_argument("--lock", type=int)
     parser.add_argument("--note", nargs=2, action="append", default=[])
+    parser.add_argument("--loop", nargs=2, type=int)
     options = parser.parse_args(arguments)
     _write_printable_lines()
     try:
@@ -57,7 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
             notes = [(level, text) for level, text in options.note]
             # Looked for here, and inherited by the processes of the run.
             notes += [("warning", code_cache.notice)] if code_cache.notice else []
-            host = Host(run, options.resume, options.foreground, notes)
+            loop = None if options.loop is None else ReportingLoop(*options.loop)
+            host = Host(run, options.resume, options.foreground, notes, loop)
             status = asyncio.run(host.serve())
         if host.refused:
             delete_run(run)

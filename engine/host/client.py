@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -242,8 +242,10 @@ class HostProcess:
         config: RunConfig | None = None,
         foreground: bool = False,
         notes: Iterable[tuple[str, str]] = (),
+        loop: Sequence[int] = (),
     ) -> None:
-        """`config`: new options for a resumed run. `notes`: lines (level, text) for the run's log.
+        """`config`: new options for a resumed run. `notes`: lines (level, text) for the run's log. `loop`: this process
+        trains; file descriptors from which the host reads its reports, and to which it writes its commands.
 
         Raises `UserError` if the run has a host already, its folder holds foreign files, or no process can be started;
         `OSError` if the folder can't be written.
@@ -255,6 +257,8 @@ class HostProcess:
             command += ["--foreground"]
         for level, text in notes:
             command += ["--note", level, text]
+        if loop:
+            command += ["--loop", *map(str, loop)]
         self.run = run
         self._is_new = checkpoint is None and config is None and not run.history_path.exists()
         check_own(run.path)
@@ -272,7 +276,7 @@ class HostProcess:
                     stderr=log,
                     start_new_session=True,
                     cwd=run.path,
-                    pass_fds=[lock.fileno()],
+                    pass_fds=[lock.fileno(), *loop],
                     # On Apple's GPUs, PyTorch then computes what it lacks there on the CPU, and warns once.
                     env={"PYTORCH_ENABLE_MPS_FALLBACK": "1", **os.environ, "PYTHONUNBUFFERED": "1"},
                 )

@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from engine.config.run_config import RunConfig
+from engine.config.reported_loop import Description
 from engine.host.run_state import RunState
 from engine.protocol.messages import PROTOCOL, Evaluation, Event, Hello, Point, Progress, Summary
 from engine.protocol.outcome import Outcome
@@ -16,7 +16,7 @@ from engine.protocol.sinks import Begin
 from engine.runs.run import BestEvaluation, Run
 
 
-def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
+def hello(run: Run, config: Description, state: RunState) -> Hello:
     """The run and its history; `state`: what has happened so far."""
     return Hello(
         protocol=PROTOCOL,
@@ -32,12 +32,13 @@ def hello(run: Run, config: RunConfig, state: RunState) -> Hello:
         points_stride=state.points.stride,
         published=dict(state.published),
         events=list(state.events),
-        outcome=config.game_info.outcome,
-        actions=config.game_info.action_names(config),
+        outcome=config.outcome,
+        actions=config.action_names,
+        obeys=state.obeys,
     )
 
 
-def begin(run: Run, config: RunConfig) -> Begin:
+def begin(run: Run, config: Description) -> Begin:
     """What sinks are told of the run first."""
     return Begin(
         at=time.time(),
@@ -47,7 +48,7 @@ def begin(run: Run, config: RunConfig) -> Begin:
         task=config.task_label,
         runner=config.runner,
         steps=config.steps,
-        outcome=config.game_info.outcome,
+        outcome=config.outcome,
         options=config.options(),
     )
 

@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from engine.config.run_config import RunConfig
+from engine.config.reported_loop import Description
 from engine.errors import UserError
 from engine.host import host_events
 from engine.host.file_writer import FileWriter
@@ -78,7 +78,7 @@ class RunFiles:
     def history_is_due(self) -> bool:
         return time.monotonic() - self._history_at > _HISTORY_EVERY_S
 
-    def save_history(self, config: RunConfig, state: RunState) -> None:
+    def save_history(self, config: Description, state: RunState) -> None:
         """Write the recording that dashboards show after the host has exited."""
         self._history_at = time.monotonic()
         events = host_events.hello(self._run, config, state), *host_events.current(state)

@@ -152,6 +152,8 @@ class RunState:
     """The latest episodes of each (actor, lane), oldest first."""
     published: Counter[str] = field(default_factory=Counter)
     """In the host: how many events of each class of `KeptEvent` were sent to clients; see `Hello.published`."""
+    obeys: list[str] | None = None
+    """In the host: see `Hello.obeys`."""
 
     def apply(self, event: Event) -> None:
         """Update the state with one event."""

@@ -21,14 +21,16 @@ from typing import Any
 
 import msgspec
 
-from engine.config.run_config import RunConfig
+from engine.config.reported_loop import Description
 from engine.config.torchrun import torchrun_rank
 from engine.host import host_events
 from engine.host.address import socket_path
 from engine.host.checkpoint_keeper import CheckpointKeeper
 from engine.host.event_server import EventServer
+from engine.host.reporting_loop import ReportingLoop
 from engine.host.run_files import RunFiles
 from engine.host.run_state import RunState
+from engine.host.runner_link import RunnerLink
 from engine.host.runner_process import RunnerProcess
 from engine.monitoring.machine import SystemSampler
 from engine.monitoring.memory_budget import available_bytes, is_low
@@ -47,6 +49,7 @@ from engine.protocol.messages import (
     Lasting,
     Log,
     Members,
+    Obeys,
     Phase,
     Progress,
     Ready,
@@ -74,16 +77,21 @@ class Host:
     """Supervises one run from start to end. `serve` returns the exit status."""
 
     def __init__(
-        self, run: Run, resume_from: Path | None, foreground: bool, notes: Iterable[tuple[str, str]] = ()
+        self,
+        run: Run,
+        resume_from: Path | None,
+        foreground: bool,
+        notes: Iterable[tuple[str, str]] = (),
+        loop: ReportingLoop | None = None,
     ) -> None:
-        """`notes`: lines (level, text) for the log."""
+        """`notes`: lines (level, text) for the log. `loop`: what trains, if that is not a process of this one's."""
         self._run = run
         self._files = RunFiles(run)
-        self._config: RunConfig = run.config()
+        self._config: Description = run.config() if loop is None else run.description()
         self._foreground = foreground
-        self._runner = RunnerProcess(run.path, self._config)
+        self._runner: RunnerLink = loop or RunnerProcess(run.path, run.config())
         self._checkpoints = CheckpointKeeper(run, self._config.keep, resume_from)
-        self._state = RunState()
+        self._state = RunState(obeys=None if loop is None else [])
         self._sinks = Dispatcher(sinks_of(self._config.sinks, self._files.folder), log=self._log)
         self._server = EventServer(
             hello=lambda: host_events.hello(run, self._config, self._state),
@@ -258,6 +266,9 @@ class Host:
                 await self._commit(report)
             case Log():
                 self._log(report.level, report.text)
+            case Obeys():
+                self._state.obeys = report.commands
+                self._server.resend_history()
             case Failed():
                 self._failure = msgspec.structs.replace(
                     self._failed(report.reason), traceback=report.traceback, usage=report.usage, final=report.final
@@ -287,7 +298,7 @@ class Host:
                 end = self._finished(progress, self._stopped_at_start)
         elif self._done is None:
             end = self._failed(self._runner.how_it_ended())
-        elif progress is None or self._checkpoints.env_steps != progress.env_steps:
+        elif progress is None or (self._config.keep and self._checkpoints.env_steps != progress.env_steps):
             end = self._failed("the final checkpoint could not be written")
         else:
             end = self._finished(progress, self._done.reason)
@@ -300,8 +311,9 @@ class Host:
         self._sinks.put(end)
         self._state.apply(end)
         if progress is not None:
-            self._publish(msgspec.structs.replace(progress, state=record.state, remaining_s=None))
-        self._write_record()
+            progress = msgspec.structs.replace(progress, state=record.state, remaining_s=None)
+            self._publish(progress)
+        self._write_record(progress)
         self._files.save_history(self._config, self._state)
         return end
 
@@ -363,7 +375,7 @@ class Host:
                 self._sampler.close()
 
     def _sample(self) -> None:
-        self._sampler = self._sampler or SystemSampler()
+        self._sampler = self._sampler or SystemSampler(self._runner.pid)
         self._publish(self._sampler.sample())
 
     def _record(self) -> None:
@@ -421,7 +433,7 @@ class Host:
                 self._server.put(frame)
 
     def _write_record(self, progress: Progress | None = None) -> None:
-        best = host_events.recorded(self._state.best, self._config.game_info.outcome)
+        best = host_events.recorded(self._state.best, self._config.outcome)
         self._files.write_record(progress, self._checkpoints.newest_path, best)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

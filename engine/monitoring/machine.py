@@ -15,10 +15,10 @@ _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
 
 
 class SystemSampler:
-    """Samples the machine and the processes of one run (the host and all its descendants)."""
+    """Samples the machine and the processes of one run: process `pid`, by default this one, and all its descendants."""
 
-    def __init__(self) -> None:
-        self._host = psutil.Process()
+    def __init__(self, pid: int | None = None) -> None:
+        self._first = psutil.Process(pid)
         self._known: dict[int, psutil.Process] = {}
         self._gpus = _GPUs()
         psutil.cpu_percent(percpu=True)  # the first call only starts the interval
@@ -47,7 +47,7 @@ class SystemSampler:
     def _processes(self) -> list[psutil.Process]:
         """The run's processes, as the same `Process` objects each time: `cpu_percent` keeps its interval in them."""
         with contextlib.suppress(psutil.Error):
-            alive = {process.pid: process for process in (self._host, *self._host.children(recursive=True))}
+            alive = {process.pid: process for process in (self._first, *self._first.children(recursive=True))}
             self._known = {pid: self._known.get(pid, process) for pid, process in alive.items()}
         return list(self._known.values())
 

@@ -363,6 +363,7 @@ class Hello(Message, frozen=True):
     actions: list[str] = []  # names, in the order of the Q-values
     points_stride: int = 1  # samples for each of `points`
     published: dict[str, int] = {}  # events of each class of `KeptEvent` since the host started, without the end
+    obeys: list[str] | None = None  # the commands that a loop outside the program obeys; None: the program trains
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only
@@ -380,6 +381,12 @@ class Beat(Message, frozen=True):
     """Heartbeat: the next message follows within `within_s` seconds."""
 
     within_s: float
+
+
+class Obeys(Message, frozen=True):
+    """The commands that a training loop outside the program obeys, by the names of their classes."""
+
+    commands: list[str]
 
 
 class Done(Message, frozen=True):
@@ -407,5 +414,7 @@ Report = (
     | Log
     | Failed
     | Beat
+    | Frame
+    | Obeys
     | Done
 )

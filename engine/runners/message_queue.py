@@ -10,7 +10,7 @@ import multiprocessing
 import threading
 from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from engine.protocol.commands import Command
 from engine.protocol.framing import decode_command, decode_report, encode
@@ -40,6 +40,19 @@ class MessageQueue(SimpleQueue[M], Generic[M]):
     def __setstate__(self, state: Any) -> None:
         self._reader, self._writer = state
         self._putting = threading.Lock()
+
+    @classmethod
+    def inherited(cls, descriptor: int, *, reads: bool) -> Self:
+        """The reading or the writing end of a queue that the parent process has made, from its file descriptor."""
+        queue = cls.__new__(cls)
+        end = Connection(descriptor, readable=reads, writable=not reads)
+        queue.__setstate__((end, end))
+        return queue
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Of the reading and the writing end."""
+        return self._reader.fileno(), self._writer.fileno()
 
     def only_read(self) -> None:
         """This process is the reader."""

@@ -21,11 +21,12 @@ from typing import Any
 import msgspec
 
 from engine import __version__
+from engine.config.reported_loop import NOT_TRAINED
 from engine.errors import UserError
 from engine.runs import policies
 from engine.runs.policy_schema import checked
 from engine.runs.registry import LATEST, find_run, list_records, list_runs
-from engine.runs.run import Count, Run
+from engine.runs.run import LOOP_FILE, Count, Run
 from engine.runtime.files import new_file, open_regular, read_bounded
 from engine.runtime.safetensors_header import safetensors_header
 
@@ -343,6 +344,8 @@ def _newest_source(run: Run, progress: Progress) -> Source:
     skipped: list[str] = []
     path = newest(run, skipped.append, progress)
     if path is None:
+        if (run.path / LOOP_FILE).exists():
+            raise CheckpointError(f"{run.name} {NOT_TRAINED}")
         why = f" ({skipped[0]})" if skipped else ""
         raise CheckpointError(f"{run.name}: has no complete checkpoint{why}")
     return Source(path, read_manifest(path), run)

@@ -13,11 +13,14 @@ import shutil
 import time
 from pathlib import Path
 
+import msgspec
+
+from engine.config.reported_loop import Description, ReportedLoop
 from engine.config.run_config import RunConfig
 from engine.config.run_name import ACCEPTED, is_run_name
 from engine.errors import UserError
 from engine.runs import policies
-from engine.runs.run import CONFIG_FILE, RECORD_FILE, Run, RunRecord, initial_record, path_digest, utf8_path
+from engine.runs.run import CONFIG_FILE, LOOP_FILE, RECORD_FILE, Run, RunRecord, initial_record, path_digest, utf8_path
 from engine.runtime.files import is_own, read_bounded, write_atomically
 from engine.runtime.home import program_folder
 
@@ -27,14 +30,16 @@ LATEST = "latest"
 """Stands for the newest run."""
 
 
-def create_run(config: RunConfig, name: str | None = None) -> Run:
-    """Create and register the folder of a new run, named after its game and the time if it has no `name`.
+def create_run(config: Description, name: str | None = None, *, numbered: bool = False) -> Run:
+    """Create and register the folder of a new run, named after its game and the time if it has no `name`. With
+    `numbered`, a number follows a name that is taken.
 
     Raises `UserError` if the folder can't be written or its path is not valid UTF-8.
     """
     task = re.sub(r"[^\w,.-]", "-", config.task_label, flags=re.ASCII)  # of an installed game it may be any text
     game = f"{config.game}-{task}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = [game, *(f"{game}-{n}" for n in range(2, 100))] if name is None else [name]
+    first = name or game
+    names = [first, *(f"{first}-{n}" for n in range(2, 100) if numbered or name is None)]
     parent = Path(config.run_dir)
     utf8_path(parent)  # checked before anything is created
     created: Path | None = None
@@ -51,7 +56,10 @@ def create_run(config: RunConfig, name: str | None = None) -> Run:
                 raise UserError(_is_taken(parent / name))
             raise FileExistsError(errno.EEXIST, "99 runs were started in this second")
         run = Run(created)
-        write_atomically(run.path / CONFIG_FILE, config.to_toml().encode())
+        if isinstance(config, ReportedLoop):
+            write_atomically(run.path / LOOP_FILE, msgspec.json.format(msgspec.json.encode(config)))
+        else:
+            write_atomically(run.path / CONFIG_FILE, config.to_toml().encode())
         run.write_record(initial_record(run, config, "starting", time.time()))
     except OSError as error:
         if created is not None:

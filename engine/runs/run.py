@@ -24,6 +24,7 @@ from engine.config.defaults import defaults
 from engine.config.fields import LARGEST
 from engine.config.games import GAMES
 from engine.config.reading import load_toml, make_config
+from engine.config.reported_loop import NOT_TRAINED, Description, ReportedLoop
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
@@ -32,6 +33,7 @@ from engine.runtime.files import open_regular, write_atomically
 from engine.runtime.json_text import read_json
 
 CONFIG_FILE = "config.toml"
+LOOP_FILE = "loop.json"
 RECORD_FILE = "run.json"
 LOCK_FILE = "run.lock"
 LOG_FILE = "run.log"
@@ -146,8 +148,23 @@ class Run:
             return None
 
     def config(self) -> RunConfig:
-        """The stored options. Raises `UserError`, naming file and key, if they can't be read."""
-        return read_config(self.path / CONFIG_FILE)
+        """The stored options. Raises `UserError`, naming file and key, if they can't be read, or if the program does
+        not train the run."""
+        described = self.description()
+        if isinstance(described, ReportedLoop):
+            raise UserError(f"{self.name} {NOT_TRAINED}")
+        return described
+
+    def description(self) -> Description:
+        """The stored options, or what the loop that reports the run says of itself. Raises `UserError`."""
+        path = self.path / LOOP_FILE
+        try:
+            return read_json(path, ReportedLoop, _MAX_BYTES)
+        except FileNotFoundError:
+            return read_config(self.path / CONFIG_FILE)
+        except (OSError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise UserError(f"{path}: can't be read ({reason})") from None
 
     def record(self) -> RunRecord:
         """The stored record. If it is active, its state becomes "lost" if no host is alive, and "silent", with the
@@ -173,9 +190,9 @@ class Run:
         return record
 
     def _damaged(self, reason: str, written_at: float) -> RunRecord:
-        config = RunConfig()
+        config: Description = RunConfig()
         with contextlib.suppress(UserError):
-            config = self.config()
+            config = self.description()
         return initial_record(self, config, "damaged", written_at, reason)
 
     def write_record(self, record: RunRecord) -> None:
@@ -249,7 +266,7 @@ def _silence_s(record: RunRecord) -> float:
         return 0.0
 
 
-def initial_record(run: Run, config: RunConfig, state: State, at: float, reason: str = "") -> RunRecord:
+def initial_record(run: Run, config: Description, state: State, at: float, reason: str = "") -> RunRecord:
     """A record for a run of which only the options are known, created at Unix time `at` (seconds)."""
     return RunRecord(
         name=run.name,

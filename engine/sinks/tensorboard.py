@@ -78,7 +78,7 @@ class TensorBoard(QueuedSink):
                 "charts/env_steps_per_s": p.env_steps_per_s,
                 "charts/frames_per_s": p.frames_per_s,
                 "charts/updates_per_s": p.updates_per_s,
-                "replay/size": p.replay_size,
+                "replay/size": p.replay_size if p.replay_capacity else math.nan,  # some loops have none
                 "replay/beta": p.beta,
             },
         )

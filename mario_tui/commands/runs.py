@@ -57,8 +57,9 @@ def run(arguments: list[str]) -> int:
             print(printable(f"{record.name:<{width}} {status:<9} {run.path}: {record.reason}"))
             continue
         best = None if record.best is None else record.best.mean_return
+        of = f"{record.steps:,}" if record.steps else "–"
         line = (
-            f"{record.name:<{width}} {status:<9} {record.env_steps:>12,} {record.steps:>12,} "
+            f"{record.name:<{width}} {status:<9} {record.env_steps:>12,} {of:>12} "
             f"{number(record.mean_return):>8} {number(best):>8}"
         )
         on = f"  on {record.elsewhere}" if record.elsewhere else ""
@@ -73,7 +74,7 @@ def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:
         fields["best"].pop("results", None)
         fields["best"] |= mean_keys(record.best.means)
     with contextlib.suppress(UserError):
-        options = run.config().options()
+        options = run.description().options()
     return {
         **fields,
         "path": str(run.path),

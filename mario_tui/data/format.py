@@ -84,6 +84,16 @@ def number_or_whole(value: float) -> str:
     return number(value) if value % 1 else whole(value)
 
 
+def out_of(done: int, total: int, of: str = " of ") -> str:
+    """`950 of 2,000`; `950` if the total is unknown (0)."""
+    return f"{done:,}{of}{total:,}" if total else f"{done:,}"
+
+
+def thousandths(value: float) -> str:
+    """Three decimals; a dash for NaN."""
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
 def _is_finite(value: float) -> bool:
     """Whether the value is finite as a float."""
     try:

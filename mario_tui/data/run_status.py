@@ -47,8 +47,8 @@ class RunStatus(StrEnum):
 
     @classmethod
     def of_end(cls, env_steps: int, steps: int, reason: str) -> RunStatus:
-        """The state of a run that has ended in order after `env_steps` of `steps`."""
-        return cls.FINISHED if env_steps >= steps or is_complete(reason) else cls.STOPPED
+        """The state of a run that has ended in order after `env_steps` of `steps`, 0 if that was unknown."""
+        return cls.FINISHED if env_steps >= steps > 0 or is_complete(reason) else cls.STOPPED
 
     @property
     def rank(self) -> int:

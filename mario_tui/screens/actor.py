@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from engine.protocol.messages import Episode, Lane
 from engine.protocol.outcome import Outcome
-from mario_tui.data.format import counted, number, short
+from mario_tui.data.format import counted, number, short, thousandths
 from mario_tui.data.outcome_text import goals, reached
 from mario_tui.screens.base import Modal
 from mario_tui.widgets.base.panel import sparkline
@@ -55,7 +55,7 @@ class ActorScreen(Modal[None]):
 def describe(lane: Lane, episodes: Sequence[Episode], outcome: Outcome) -> Text:
     """The text of the dialog."""
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(f"{counted(lane.episodes, 'episode')}, epsilon {lane.epsilon:.3f}")
+    text.append(f"{counted(lane.episodes, 'episode')}, epsilon {thousandths(lane.epsilon)}")
     text.append(f"{goals(outcome, lane.clears)}\n")
     for name, value in (("last", lane.last_return), ("mean of 20", lane.mean_return), ("best", lane.best_return)):
         text.append(f"{name} ", style="dim").append(f"{number(value)}   ", style="bold")
@@ -73,7 +73,7 @@ def describe(lane: Lane, episodes: Sequence[Episode], outcome: Outcome) -> Text:
     for episode in reversed(episodes):
         text.append(
             f"\n{short(episode.env_steps):>8} {episode.episode:>8,} {episode.episode_return:>8.0f} {episode.length:>6}"
-            f" {episode.epsilon:>8.3f}  {reached(outcome, episode.results)}"
+            f" {thousandths(episode.epsilon):>8}  {reached(outcome, episode.results)}"
         )
         if episode.success and outcome.goal is not None:
             text.append(f"  ⚑ {outcome.goal.label}", style="bold yellow")

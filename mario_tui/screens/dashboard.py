@@ -14,6 +14,7 @@ from engine.protocol.commands import Render
 from engine.protocol.messages import Evaluation, Failed, Hello, Lane
 from engine.runs.run import Run
 from mario_tui.data.feed import LOOK_S, Snapshot, read_record
+from mario_tui.data.format import out_of
 from mario_tui.data.keys import bindings
 from mario_tui.data.outcome_text import judged
 from mario_tui.data.run_status import RunStatus
@@ -203,7 +204,7 @@ class DashboardScreen(RunControl):
                 timeout=60,
             )
         elif snapshot.end is not None:
-            stopped = f"stopped at {snapshot.end.summary.env_steps:,} of {snapshot.hello.steps:,} steps"
+            stopped = f"stopped at {out_of(snapshot.end.summary.env_steps, snapshot.hello.steps)} steps"
             how = "finished" if snapshot.status is RunStatus.FINISHED else stopped
             self._tell_end(f"The run {how}: {snapshot.end.summary.reason}", how)
         else:

@@ -58,6 +58,6 @@ class FollowedRun:
 
 def _options(run: Run) -> Options:
     try:
-        return run.config().options()
+        return run.description().options()
     except UserError:
         return {}

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from textual.app import SuspendNotSupported
+from textual.events import Key
 
 from engine.config.command_line import command_line
+from engine.config.reported_loop import NOT_TRAINED
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import (
@@ -29,6 +31,7 @@ from engine.protocol.messages import Changed, State
 from engine.runs.checkpoints import find_policy
 from engine.runs.run import Run
 from mario_tui.data.feed import Feed
+from mario_tui.data.keys import keys_in
 from mario_tui.data.program import program
 from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.compare import compare_with_others
@@ -40,6 +43,16 @@ from mario_tui.screens.tune import TuneScreen
 
 _ONLY_LIVE = ("toggle_pause", "save", "checkpoint", "tune", "stop")
 _ONLY_OVER = ("resume_run",)
+_COMMANDS: dict[str, type[Command]] = {
+    "toggle_pause": Pause,
+    "save": Save,
+    "checkpoint": Checkpoint,
+    "evaluate": Evaluate,
+    "tune": Set,
+    "toggle_game": Render,
+    "stop": Stop,
+}
+"""What actions send to a run that is alive."""
 
 
 class RunControl(PanelGrid):
@@ -51,22 +64,42 @@ class RunControl(PanelGrid):
         self.feed = Feed(run, host)
         self.is_over = False
         """Whether the run has ended."""
+        self._obeys: list[str] | None = None
+        """See `Hello.obeys`."""
         self._stopping = False
         self._requested: State | None = None
         """The state requested by a key, until the run has reached it."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A run that has ended can't be paused, but resumed."""
-        return action not in (_ONLY_LIVE if self.is_over else _ONLY_OVER) and super().check_action(action, parameters)
+        """A run that has ended can't be paused, but resumed. What a loop outside the program can't do is greyed out."""
+        fits = action not in (_ONLY_LIVE if self.is_over else _ONLY_OVER) and super().check_action(action, parameters)
+        return None if fits and self._is_beyond_the_loop(action) else fits
+
+    def _is_beyond_the_loop(self, action: str) -> bool:
+        if self._obeys is None:
+            return False
+        command = _COMMANDS.get(action)
+        return action in _ONLY_OVER or (command is not None and (self.is_over or command.__name__ not in self._obeys))
+
+    def on_key(self, event: Key) -> None:
+        """Say why a key that is greyed out does nothing."""
+        keymap = self.mario.settings.keys
+        for key in keys_in(self.PLACE):
+            if event.key in keymap.get(key.id, key.keys).split(",") and self.check_action(key.action, ()) is None:
+                obeyed = ", ".join(self._obeys or ()).lower()
+                loop = f"is trained by a loop of its own, which obeys {f'only {obeyed}' if obeyed else 'no command'}"
+                why = NOT_TRAINED if self.is_over else loop
+                self.notify(f"{key.label}: {self.run.name} {why}", severity="warning")
 
     def saved_in(self) -> Path:
         return self.run.path / "pictures"
 
     def update_keys(self) -> None:
         """Offer the keys that fit the state of the run."""
-        is_over = self.feed.snapshot().status.is_over
-        if is_over != self.is_over:
-            self.is_over = is_over
+        snapshot = self.feed.snapshot()
+        fitting = snapshot.status.is_over, None if snapshot.hello is None else snapshot.hello.obeys
+        if fitting != (self.is_over, self._obeys):
+            self.is_over, self._obeys = fitting
             self.refresh_bindings()
 
     def forget_requests(self) -> None:
@@ -118,15 +151,20 @@ class RunControl(PanelGrid):
     def action_stop(self) -> None:
         """Stop the run after a checkpoint; if it is stopping already, end it at once."""
 
-        at_once, starting = self._is_stopping(), self.feed.snapshot().status is RunStatus.STARTING
+        is_loop, starting = self._obeys is not None, self.feed.snapshot().status is RunStatus.STARTING
+        at_once = self._is_stopping() and not is_loop
+        after = "" if starting or is_loop else " after a final checkpoint"
 
         def answered(yes: bool | None) -> None:
             if yes:
-                done = "ending at once" if at_once else "stopping" if starting else "stopping after a final checkpoint"
+                done = "ending at once" if at_once else f"stopping{after}"
                 self._stopping = self.send(Stop(reason="stopped from the dashboard", at_once=at_once), done)
 
         if not self.is_live():
             self.notify(self._why_not(), severity="warning")
+        elif is_loop:
+            ends = "Its training loop is asked to end, and does so when it looks. Nothing is saved here."
+            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", ends), answered)
         elif at_once:
             lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
             self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost, irreversible=True), answered)

@@ -130,7 +130,8 @@ def describe(listed: Listed) -> Text:
     if annotation.note:
         text.append(f"\n{printable(annotation.note)}", style="italic")
     share = fraction(record.env_steps, record.steps)
-    text.append(f"\nsteps    {short(record.env_steps)} of {short(record.steps)} ({share:.0%})")
+    of = f" of {short(record.steps)} ({share:.0%})" if record.steps else ""
+    text.append(f"\nsteps    {short(record.env_steps)}{of}")
     text.append(f"\nepisodes {short(record.episodes)}, in {duration(record.wall_s)}")
     text.append(f"\nreturn   {number(record.mean_return)}")
     text.append(f"\nrunner   {printable(record.runner)}")

@@ -58,7 +58,8 @@ def _right(text: str, width: int) -> Text:
 
 
 def _steps(listed: Listed) -> Text:
-    return _right(f"{short(listed.record.env_steps)}/{short(listed.record.steps)}", 11)
+    of = f"/{short(listed.record.steps)}" if listed.record.steps else ""
+    return _right(f"{short(listed.record.env_steps)}{of}", 11)
 
 
 def _name(listed: Listed) -> Text:

@@ -45,7 +45,7 @@ class Reporter:
         self._link, self._learner, self._shared_state = link, learner, shared_state
         self.counters = Counters(extra.counters)
         self._before = self.counters.env_steps, self.counters.frames  # of earlier sessions
-        self.lane_stats = LaneStats(config.game_info.outcome, shared_state.members, config.parallel_envs)
+        self.lane_stats = LaneStats(config.outcome, shared_state.members, config.parallel_envs)
         self._ladder = epsilon_ladder(shared_state.members * config.parallel_envs, config.epsilon)
         curriculum = curriculum_at(config, extra)
         self._curriculum = None if curriculum is None else RunCurriculum(curriculum, self._ladder, link, shared_state)
@@ -66,7 +66,7 @@ class Reporter:
         self._publish()
         ended = list(shared_state.new_episodes())
         if ended:
-            epsilons, outcome = self._epsilons(), self._config.game_info.outcome
+            epsilons, outcome = self._epsilons(), self._config.outcome
             for member, episode in ended:
                 place = member * self._config.parallel_envs + episode.lane
                 counters.record_episode(episode.episode_return)

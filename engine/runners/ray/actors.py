@@ -59,7 +59,7 @@ class RayActors:
         self._lanes = config.parallel_envs
         self.shared_state = SharedState(config.num_actors)
         self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, HostMemory())
-        self._reader = ChunkReader(spec, config.game_info.outcome, self._lanes, config.n_step, len(stopwatch.row()))
+        self._reader = ChunkReader(spec, config.outcome, self._lanes, config.n_step, len(stopwatch.row()))
         self._slots = [RemoteSlot(index) for index in range(config.num_actors)]
         self._heartbeat_s = step_s(config)
         self._files = config.game_info.files(config)

@@ -13,6 +13,7 @@ from textual.message import Message
 
 from engine.protocol.messages import Lane
 from mario_tui.data.feed import Snapshot
+from mario_tui.data.format import thousandths
 from mario_tui.widgets.base.list_panel import ListPanel
 from mario_tui.widgets.base.panel import sparkline
 
@@ -45,7 +46,7 @@ COLUMNS = (
     Column("last", "last", 5, lambda lane: lane.last_return, lambda lane: _whole(lane.last_return)),
     Column("mean", "mean", 5, lambda lane: lane.mean_return, lambda lane: _mean(lane.mean_return), "bold"),
     Column("best", "best", 5, lambda lane: lane.best_return, lambda lane: _whole(lane.best_return), "green"),
-    Column("epsilon", "eps", 5, lambda lane: lane.epsilon, lambda lane: f"{lane.epsilon:.3f}", "dim", rising=True),
+    Column("epsilon", "eps", 5, lambda lane: lane.epsilon, lambda lane: thousandths(lane.epsilon), "dim", rising=True),
     Column("far", "", 6, lambda lane: lane.best_results[0] if lane.best_results else math.nan,
            lambda lane: _whole(lane.best_results[0]) if lane.best_results else ""),
     Column("clears", "flags", 5, lambda lane: lane.clears,

@@ -66,7 +66,7 @@ class EvaluationsPanel(Panel):
         flags = sum(event.success for event in recent)
         clears = sum(lane.clears for lane in snapshot.lanes.lanes) if snapshot.lanes is not None else 0
         room = max(4, min(16, width - len(stage) - 26))
-        text.append(f"{stage} ", style="bold")
+        text.append(f"{stage} " if stage else "", style="bold")
         text.append(bar(flags / max(1, len(recent)), room), style="green")
         text.append(f" {flags} of last {len(recent)} cleared\n")
         first = next((event for event in snapshot.others if isinstance(event, Episode) and event.success), None)

@@ -26,6 +26,7 @@ from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.base.line_widget import LineWidget
 from mario_tui.widgets.panels import q_values
 
+_SCREEN = (240, 256)  # of the NES: height and width
 _PIXEL_ASPECT = 8 / 7  # of the NES on a television
 _BESIDE = 30
 """Columns for Q-values beside the picture, including the gap."""
@@ -148,7 +149,8 @@ class GameView(LineWidget):
     def _picture(self, frame: Frame, width: int, height: int) -> list[Strip]:
         """The game, or the agent's observation of it, centred in `width` x `height` cells."""
         if not self.agent_view:
-            return self._draw(_pixels(frame), _PIXEL_ASPECT, width, height)
+            aspect = _PIXEL_ASPECT if (frame.height, frame.width) == _SCREEN else 1.0
+            return self._draw(_pixels(frame), aspect, width, height)
         if frame.thought is None or not frame.thought.seen:
             return self._waiting(width, height)
         return self._draw(
@@ -181,7 +183,7 @@ class GameView(LineWidget):
 
     def _scale(self, width: int, height: int) -> float:
         """Scale of the game on `width` x `height` cells."""
-        screen_height, screen_width = 240, 256
+        screen_height, screen_width = _SCREEN
         return min(width / (screen_width * _PIXEL_ASPECT), self._cell_ratio * height / screen_height)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import duration, fraction
+from mario_tui.data.format import duration, fraction, out_of
 from mario_tui.data.run_status import RunStatus
 from mario_tui.widgets.base.panel import Panel, bar
 
@@ -56,7 +56,7 @@ class RunHeader(Panel):
         if status is RunStatus.FAILED and reason:
             reason = " ".join(reason.split())
             if hello is not None and progress is not None:
-                reason = f"at step {progress.env_steps:,} of {hello.steps:,}: {reason}"
+                reason = f"at step {out_of(progress.env_steps, hello.steps)}: {reason}"
             elif hello is not None:
                 reason = f"Failed before the first step: {reason.rstrip('.')}. See run.log."
             return line.append("\n".join(textwrap.wrap(reason, max(10, width))[:_REASON_LINES]), style="red")
@@ -66,9 +66,9 @@ class RunHeader(Panel):
             ended = reason or "Nothing was recorded. See run.log."
             return line.append(waiting.get(status, ended), style="dim")
         if status is RunStatus.STOPPED:
-            counts = f"stopped at {progress.env_steps:,} of {hello.steps:,} steps "
+            counts = f"stopped at {out_of(progress.env_steps, hello.steps)} steps "
         else:
-            counts = f"step {progress.env_steps:,}/{hello.steps:,} "
+            counts = f"step {out_of(progress.env_steps, hello.steps, '/')} "
         rate, left = "–", "–"
         if status is RunStatus.RUNNING:
             rate, left = f"{progress.env_steps_per_s:,.0f}", duration(progress.remaining_s)
@@ -77,6 +77,6 @@ class RunHeader(Panel):
             rates = f" {rate} steps/s {rates}  left {left}"
         room = width - len(counts) - len(rates)
         line.append(counts)
-        if room >= 6:
+        if room >= 6 and hello.steps:
             line.append(bar(fraction(progress.env_steps, hello.steps), min(room, 40)), style="green")
         return line.append(rates)

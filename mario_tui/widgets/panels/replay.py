@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.text import Text
 
 from engine.config.runners import RUNNERS
@@ -16,7 +18,7 @@ _LEAST_ROWS, _MOST_ROWS = 2, 12
 
 
 class ReplayPanel(Panel):
-    """Fill, beta annealing, mean epsilon, updates.
+    """Fill, beta annealing, mean epsilon, updates. A loop outside the program may leave out any of them.
 
     When maximised, it shows how the priorities are distributed, and how old the drawn transitions are.
     """
@@ -45,20 +47,22 @@ class ReplayPanel(Panel):
 def _schedules(snapshot: Snapshot, p: Progress, width: int) -> Text:
     room = max(4, min(24, width - 24))
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append("fill    ").append(bar(fraction(p.replay_size, p.replay_capacity), room), style="cyan")
-    text.append(f" {short(p.replay_size)}/{short(p.replay_capacity)}\n")
-    text.append("beta    ")
+    if p.replay_capacity:
+        text.append("fill    ").append(bar(fraction(p.replay_size, p.replay_capacity), room), style="cyan")
+        text.append(f" {short(p.replay_size)}/{short(p.replay_capacity)}\n")
     if p.replay is not None and p.replay.priorities is None:
-        text.append("– (uniform replay)\n", style="dim")
-    else:
-        text.append(bar(p.beta, room), style="magenta").append(f" {p.beta:.3f}\n")
+        text.append("beta    ").append("– (uniform replay)\n", style="dim")
+    elif not math.isnan(p.beta):
+        text.append("beta    ").append(bar(p.beta, room), style="magenta").append(f" {p.beta:.3f}\n")
     random = f" {p.random_share:.1%} random" if width >= 40 else ""
-    text.append("epsilon ").append(bar(p.epsilon, room), style="yellow").append(f" {p.epsilon:.3f}{random}\n")
+    if not math.isnan(p.epsilon):
+        text.append("epsilon ").append(bar(p.epsilon, room), style="yellow").append(f" {p.epsilon:.3f}{random}\n")
     if p.burnin_left and snapshot.live:
         text.append(f"burn-in: learning starts in {counted(p.burnin_left, 'step')}", style="dim")
     else:
         rate = f", {p.updates_per_s:.1f}/s" if snapshot.running else ""
-        text.append(f"{counted(p.updates, 'update')}{rate}, lr {p.learning_rate:.1e}", style="dim")
+        learning_rate = "" if math.isnan(p.learning_rate) else f", lr {p.learning_rate:.1e}"
+        text.append(f"{counted(p.updates, 'update')}{rate}{learning_rate}", style="dim")
     return text
 
 

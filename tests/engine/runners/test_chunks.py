@@ -43,7 +43,7 @@ def player(config: RunConfig) -> ApexActor:
 
 
 def reader(config: RunConfig, spec: Spec) -> ChunkReader:
-    return ChunkReader(spec, config.game_info.outcome, config.parallel_envs, config.n_step, len(stopwatch.row()))
+    return ChunkReader(spec, config.outcome, config.parallel_envs, config.n_step, len(stopwatch.row()))
 
 
 def played(config: RunConfig, steps: int) -> tuple[Spec, bytes]:

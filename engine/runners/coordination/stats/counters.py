@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine.agents import Losses
 from engine.protocol.messages import Progress, ReplayContents, State
 from engine.runs.checkpoint_state import MEAN_OVER, KeptCounters
+
+if TYPE_CHECKING:
+    from engine.agents import Losses
 
 _RATE_WINDOW_S = 10.0
 

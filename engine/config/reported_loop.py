@@ -1,0 +1,39 @@
+"""What is known of a run that a training loop outside the program reports (`engine.reporting`)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from engine.config.fields import NONE
+from engine.config.run_config import RunConfig
+from engine.protocol.outcome import Outcome
+
+NOT_TRAINED = "is reported by a training loop outside mario-tui, which can't resume, evaluate or play it"
+
+
+class ReportedLoop(msgspec.Struct, frozen=True, kw_only=True):
+    """Has what host and clients ask of a `RunConfig`, for a loop that has options of its own."""
+
+    game: str
+    steps: int
+    """Environment steps of the whole run; 0 if that is unknown."""
+    outcome: Outcome = Outcome()
+    action_names: list[str] = []
+    loop_options: dict[str, bool | int | float | str] = {}
+    sinks: str = NONE
+    run_dir: str = RunConfig.run_dir
+    runner: ClassVar[str] = "external"
+    task: ClassVar[str] = ""
+    render: ClassVar[bool] = False
+    restarts: ClassVar[int] = 0
+    keep: ClassVar[int] = 0
+    """It has no checkpoints."""
+
+    def options(self) -> dict[str, Any]:
+        """The game, and the options of the loop."""
+        return {"game": self.game, **self.loop_options}
+
+
+Description: TypeAlias = RunConfig | ReportedLoop

@@ -1,0 +1,418 @@
+"""`mario_tui.Reporter`: gives a training loop outside the program a host, and with it dashboard, history and sinks.
+
+The loop stays in its own process, and never waits for the host: a thread reports what it has said. If the host is gone,
+the loop goes on unreported. Importing this does not import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+
+import msgspec
+import numpy as np
+
+from engine.config.fields import LARGEST, NONE, ConfigError
+from engine.config.reported_loop import ReportedLoop
+from engine.config.run_config import RunConfig
+from engine.config.run_name import ACCEPTED, is_run_name
+from engine.config.sinks import check_sinks, sink_names
+from engine.envs.episode import EpisodeRecord
+from engine.host.client import HostProcess
+from engine.protocol.commands import Command, Pause, Render, Resume, Stop
+from engine.protocol.failures import describe
+from engine.protocol.messages import Done, Episode, Evaluation, Failed, Frame, Lanes, Log, Obeys, Report
+from engine.protocol.outcome import Goal, Outcome, Result
+from engine.runners.coordination.stats.counters import Counters
+from engine.runners.coordination.stats.lanes import LaneStats
+from engine.runners.message_queue import CommandQueue, ReportQueue
+from engine.runners.parent_link import ParentGoneError, ParentLink
+from engine.runs.registry import LATEST, create_run
+from engine.runtime.text import printable
+
+_POLL_S = 0.1
+_REPORT_EVERY_S = 0.5
+_MOST = 4096
+"""Episodes, evaluations and log lines that may wait for the host to read them."""
+_CLOSE_S = 10.0
+_LARGEST = 1e15
+_MOST_LANES = 1024
+
+
+class Numbers(TypedDict, total=False):
+    """What a loop may tell of its progress. What it never tells is left out of panels and files."""
+
+    env_steps: int
+    frames: int
+    """Emulated frames, if they are more than environment steps."""
+    updates: int
+    """Optimiser steps."""
+    loss: float
+    """May be NaN, which says nothing."""
+    q_mean: float
+    """Mean Q-value, or value estimate; may be NaN as well."""
+    epsilon: float
+    learning_rate: float
+    replay_size: int
+    replay_capacity: int
+    beta: float
+    """Importance-sampling exponent of a prioritized replay."""
+
+
+_COUNTS = frozenset({"env_steps", "frames", "updates", "replay_size", "replay_capacity"})
+_MAY_BE_NAN = frozenset({"loss", "q_mean"})
+_BOUNDS = {
+    **dict.fromkeys(_COUNTS, (0, LARGEST)),
+    **dict.fromkeys(_MAY_BE_NAN, (-_LARGEST, _LARGEST)),
+    "learning_rate": (0, _LARGEST),
+    "epsilon": (0, 1),
+    "beta": (0, 1),
+}
+
+
+class Reporter:
+    """A run of a training loop outside the program, from the start to `close`, or to the end of the `with` block.
+
+    Its methods return at once, but for `wait_if_paused` and `close`, and may be called from one thread. They raise
+    `ValueError`, with the field and its accepted values, for what they can't report.
+
+    Args:
+        name: of the run; a number follows if there is such a run.
+        total_steps: environment steps after which the loop ends, if that is known.
+        actions: names of the actions.
+        results: names of numbers that every episode yields besides its return; more is better.
+        goal: what an episode has reached that is a success, as a noun that has a plural in s: `flag`.
+        lanes: environments that play at the same time.
+        game: what is played: name of the environment.
+        options: hyperparameters, by which runs are compared.
+        sinks: where metrics go besides TensorBoard, as `--sinks`.
+        run_dir: folder that holds the runs.
+
+    Raises `UserError` if the folder can't be written or no process can be started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        total_steps: int | None = None,
+        actions: Sequence[str] = (),
+        results: Sequence[str] = (),
+        goal: str | None = None,
+        lanes: int = 1,
+        game: str = "external",
+        options: Mapping[str, Any] | None = None,
+        sinks: str = NONE,
+        run_dir: str = RunConfig.run_dir,
+    ) -> None:
+        if not is_run_name(name) or name == LATEST:
+            raise ValueError(f"name must be {ACCEPTED}, and not {LATEST}, got {name!r}")
+        try:
+            check_sinks(sink_names(sinks))
+        except ConfigError as error:
+            raise ValueError(f"sinks {error.reason}") from None
+        described = ReportedLoop(
+            game=_text("game", game),
+            steps=0 if total_steps is None else int(_number("total_steps", total_steps, 1, LARGEST)),
+            outcome=_outcome(results, goal),
+            action_names=[_text("actions", each) for each in actions],
+            loop_options={str(name): _option(value) for name, value in (options or {}).items()},
+            sinks=sinks,
+            run_dir=run_dir,
+        )
+        self._outcome, self._steps = described.outcome, described.steps
+        self._lanes = int(_number("lanes", lanes, 1, _MOST_LANES))
+        self._counters, self._lane_stats = Counters(), LaneStats(self._outcome, 1, self._lanes)
+        self._numbers: dict[str, float] = {}
+        self._waiting = deque[tuple[int, float, EpisodeRecord] | Report]()
+        self._dropped = 0
+        self._best: tuple[float, float] = (-math.inf, -math.inf)
+        self._frame: Frame | None = None
+        self._render, self._shown_at = Render(on=False), -math.inf
+        self._obeyed: set[str] = set()
+        self._stop: Stop | None = None
+        self._running = threading.Event()
+        self._running.set()
+        self._end: Done | Failed | None = None
+        self._is_gone = False
+        commands, reports = CommandQueue(), ReportQueue()
+        self.run = create_run(described, name, numbered=True)
+        """Its folder."""
+        self._host = HostProcess(self.run, loop=(reports.descriptors[0], commands.descriptors[1]))
+        commands.only_read()
+        reports.only_write()
+        self._queues, self._link = (commands, reports), ParentLink(reports, commands)
+        self._thread = threading.Thread(target=self._work, daemon=True, name="mario-tui reporter")
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------------------ from the loop
+
+    def progress(self, **numbers: Unpack[Numbers]) -> None:
+        """The newest numbers; those that are not given stay as they are."""
+        for name, value in numbers.items():
+            if name not in _BOUNDS:
+                raise ValueError(f"progress takes {', '.join(Numbers.__annotations__)}, got {name}")
+            if not (name in _MAY_BE_NAN and value != value):
+                numbers[name] = _number(name, value, *_BOUNDS[name])  # type: ignore[literal-required]
+        self._numbers.update(numbers)  # type: ignore[arg-type]
+
+    def episode(
+        self,
+        episode_return: float,
+        length: int,
+        *,
+        success: bool = False,
+        lane: int = 0,
+        results: Mapping[str, float] | None = None,
+    ) -> None:
+        """An episode has ended after `length` environment steps. `results`: one for each name that was declared."""
+        if success and self._outcome.goal is None:
+            raise ValueError("success must be False for a Reporter without a goal")
+        record = EpisodeRecord(
+            lane=int(_number("lane", lane, 0, self._lanes - 1)),
+            episode_return=_number("episode_return", episode_return),
+            length=int(_number("length", length, 0, LARGEST)),
+            success=bool(success),
+            task=-1,
+            cleared=0,
+            results=self._in_order(results),
+        )
+        now = self._numbers
+        self._put((int(now.get("env_steps", 0)), now.get("epsilon", math.nan), record))
+
+    def evaluation(
+        self,
+        mean_return: float,
+        episodes: int,
+        *,
+        successes: int = 0,
+        seconds: float = 0.0,
+        results: Mapping[str, float] | None = None,
+    ) -> None:
+        """The policy was evaluated over `episodes`, which took `seconds`. `results`: means. The best evaluation is that
+        with the most successes, then that with the highest return."""
+        count = int(_number("episodes", episodes, 1, LARGEST))
+        clears = int(_number("successes", successes, 0, count if self._outcome.goal else 0))
+        score = clears / count, _number("mean_return", mean_return)
+        best = score >= self._best
+        self._best = max(score, self._best)
+        self._put(
+            Evaluation(
+                env_steps=int(self._numbers.get("env_steps", 0)),
+                episodes=count,
+                clears=clears,
+                mean_return=score[1],
+                best=best,
+                seconds=_number("seconds", seconds, 0),
+                results=self._in_order(results),
+            )
+        )
+
+    def log(self, text: str) -> None:
+        """A line for the run's log."""
+        self._put(Log(at=time.time(), level="info", text=text))
+
+    def frame(self, picture: Any) -> None:
+        """A picture of what is played, uint8 [height, width, 3], or a function that makes it. It is looked at only
+        while somebody watches, and as often as the dashboard draws."""
+        self._obeyed.add(Render.__name__)
+        render, now = self._render, time.monotonic()
+        if not render.on or now - self._shown_at < 1 / render.fps:
+            return
+        self._shown_at = now
+        pixels = np.asarray(picture() if callable(picture) else picture)
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+            raise ValueError(f"picture must be uint8 [height, width, 3], got {pixels.dtype} {list(pixels.shape)}")
+        height, width, _ = pixels.shape
+        index = 1 if self._frame is None else self._frame.index + 1
+        self._frame = Frame(index=index, height=height, width=width, rgb=pixels.tobytes())
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody wants the loop to end. Only a loop that has asked for this can be stopped from outside."""
+        self._obeyed.add(Stop.__name__)
+        return self._stop is not None
+
+    def wait_if_paused(self) -> None:
+        """Wait while somebody has paused the run. Only a loop that has called this can be paused."""
+        self._obeyed |= {Pause.__name__, Resume.__name__}
+        self._running.wait()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the run, which has failed if there is an `error`. Waits some seconds for the host to write the rest."""
+        if self._end is not None:
+            return
+        self._end = describe(error) if error is not None else Done(reason=self._why())
+        self._thread.join(_CLOSE_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._host.process.wait(_CLOSE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._stop, error = self._stop or Stop(reason="interrupted"), None
+        self.close(error)
+
+    def _why(self) -> str:
+        steps = int(self._numbers.get("env_steps", 0))
+        if self._stop is not None:
+            return self._stop.reason
+        return f"{steps:,} environment steps are done" if self._steps <= steps else "the training loop has ended"
+
+    def _put(self, report: tuple[int, float, EpisodeRecord] | Report) -> None:
+        if len(self._waiting) < _MOST:
+            self._waiting.append(report)
+        elif not self._is_gone:
+            self._dropped += 1
+
+    def _in_order(self, results: Mapping[str, float] | None) -> tuple[float, ...]:
+        names, given = [result.name for result in self._outcome.results], results or {}
+        if given.keys() != set(names):
+            raise ValueError(f"results must be {', '.join(names) or 'empty'}, got {', '.join(given) or 'none'}")
+        return tuple(_number(name, given[name]) for name in names)
+
+    # ------------------------------------------------------------------------------------------ in the thread
+
+    def _work(self) -> None:
+        try:
+            self._report_forever()
+        except Exception as error:
+            why = "its host is gone" if isinstance(error, ParentGoneError) else f"{type(error).__name__}: {error}"
+            self._is_gone = True
+            self._waiting.clear()
+            self._running.set()
+            self._render = Render(on=False)
+            text = f"mario-tui: warning: {self.run.name} is not reported any more: {why}; log: {self.run.log_path}"
+            with contextlib.suppress(OSError, AttributeError):  # no stderr
+                print(printable(text), file=sys.stderr, flush=True)
+        finally:
+            for queue in self._queues:
+                queue.close()
+
+    def _report_forever(self) -> None:
+        told, shown, reported_at = set[str](), self._frame, -math.inf
+        while True:
+            end = self._end  # before what comes before it
+            wait_s = 0.0 if end is not None else min(_POLL_S, 1 / self._render.fps) if self._render.on else _POLL_S
+            commands = self._link.commands(wait_s)
+            for command in commands:
+                self._obey(command)
+            if self._obeyed != told:
+                told = set(self._obeyed)
+                self._link.send(Obeys(commands=sorted(told)))
+            self._send_waiting()
+            if (frame := self._frame) is not None and frame is not shown:
+                shown = frame
+                self._link.send(frame)
+            if commands or end is not None or time.monotonic() - reported_at >= _REPORT_EVERY_S:
+                reported_at = time.monotonic()
+                self._send_progress(is_last=end is not None)
+            if end is not None:
+                self._link.send(end)
+                return
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Stop():
+                self._stop = command
+                self._running.set()
+            case Pause() if self._running.is_set():
+                self._counters.stop_clock()
+                self._running.clear()
+            case Resume() if not self._running.is_set():
+                self._counters.start_clock()
+                self._running.set()
+            case Render():
+                self._render = command
+            case _:
+                obeyed = ", ".join(sorted(self._obeyed)).lower() or "nothing"
+                self._link.log(f"{type(command).__name__.lower()}: the training loop obeys {obeyed}", "warning")
+
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            report = self._waiting.popleft()
+            if isinstance(report, tuple):
+                env_steps, epsilon, record = report
+                self._counters.record_episode(record.episode_return)
+                self._lane_stats.record_episode(0, record, env_steps)
+                number = self._counters.episodes
+                report = record.message(self._outcome, env_steps=env_steps, episode=number, epsilon=epsilon)
+            self._link.send(report)
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            self._link.log(f"{dropped:,} reports were dropped: the host was too slow to read them", "warning")
+
+    def _send_progress(self, *, is_last: bool) -> None:
+        counters, now = self._counters, dict(self._numbers)
+        counters.env_steps, counters.frames = int(now.get("env_steps", 0)), int(now.get("frames", 0))
+        epsilon = now.get("epsilon", math.nan)
+        progress = counters.report(
+            state="stopping" if is_last else "running" if self._running.is_set() else "paused",
+            steps=self._steps,
+            updates=int(now.get("updates", 0)),
+            epsilon=epsilon,
+            random_share=epsilon,
+            learning_rate=now.get("learning_rate", math.nan),
+            replay_size=int(now.get("replay_size", 0)),
+            replay_capacity=int(now.get("replay_capacity", 0)),
+            beta=now.get("beta", math.nan),
+            burnin_left=0,
+        )
+        self._link.send(
+            msgspec.structs.replace(
+                progress,
+                loss=now.get("loss", math.nan),
+                q_mean=now.get("q_mean", math.nan),
+                remaining_s=progress.remaining_s if self._steps else None,
+            )
+        )
+        self._link.send(Lanes(lanes=self._lane_stats.lanes(np.full(self._lanes, epsilon))))
+
+
+def _outcome(results: Sequence[str], goal: str | None) -> Outcome:
+    for name in results:
+        if name in Episode.__struct_fields__:
+            raise ValueError(f"results must be other names than those of an episode's fields, got {name!r}")
+    outcome = Outcome(
+        results=tuple(Result(name, name) for name in results),
+        goal=None if goal is None else Goal(goal, goal),
+        judged_by="return" if goal is None else "goal",
+    )
+    try:
+        return msgspec.convert(msgspec.to_builtins(outcome), Outcome)
+    except msgspec.ValidationError as error:
+        raise ValueError(
+            f"results and goal must be at most 8 names of up to 40 printable characters: {error}"
+        ) from None
+
+
+def _number(name: str, value: Any, low: float = -_LARGEST, high: float = _LARGEST) -> float:
+    """The value as a float. Raises `ValueError` unless it is a number in these bounds."""
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError):  # PyTorch raises the latter for what is no scalar
+        number = math.nan
+    if not low <= number <= high:
+        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
+    return number
+
+
+def _text(name: str, value: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 100 or printable(value) != value:
+        raise ValueError(f"{name} must be up to 100 printable characters, got {value!r}")
+    return value
+
+
+def _option(value: Any) -> bool | int | float | str:
+    """A value as a number that JSON can hold, or as text."""
+    return value if isinstance(value, bool | int | float) and abs(value) <= LARGEST else str(value)

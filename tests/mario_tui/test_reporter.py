@@ -1,0 +1,237 @@
+"""`mario_tui.Reporter`: a training loop in a process of its own, its host, and clients of that."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mario_tui
+from engine.errors import UserError
+from engine.host.client import HostClient, attach
+from engine.protocol.commands import Checkpoint, Pause, Render, Resume, Stop
+from engine.protocol.messages import Episode, Failed, Finished, Frame, Hello, Log, Progress
+from engine.runs.recording import read_recording
+from engine.runs.run import Run
+from mario_tui.app import MarioApp
+from mario_tui.data.run_status import RunStatus
+from tests.support.app import app_is_there, opened, text, until
+from tests.support.program import kill_hosts, next_event, run_program, the_run, wait_until
+
+LOOP = """
+import os, sys, time
+import numpy as np
+import mario_tui
+with mario_tui.Reporter("loop", actions=["left", "right"], results=["score"], goal="flag", game="Pole-v1",
+                        options={"lr": 1e-3, "net": None}, sinks="json-lines") as run:
+    if "forks" in sys.argv and os.fork() == 0:  # as a data loader does: it inherits all files
+        time.sleep(600)
+    for step in range(1, 10**9):
+        run.progress(env_steps=step, updates=step // 2, loss=1 / step)
+        if step % 10 == 0:
+            run.episode(step, 10, success=step % 20 == 0, results={"score": -step})
+        if step == 50:
+            run.evaluation(7.5, 20, successes=4, results={"score": 1})
+        if "deaf" not in sys.argv:
+            run.frame(lambda: np.full((8, 9, 3), 200, np.uint8))
+            run.wait_if_paused()
+            if run.stop_requested:
+                break
+        if "fails" in sys.argv and step == 30:
+            raise RuntimeError("out of luck")
+        if os.path.exists("enough"):
+            break
+        time.sleep(0.005)
+print("trained to the end")
+"""
+
+
+@contextlib.contextmanager
+def loop(folder: Path, *how: str) -> Iterator[subprocess.Popen[str]]:
+    """The loop, once it is reported; it is killed if it outlives the block, with what it has forked."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOOP, *how], cwd=folder, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: list(folder.glob("checkpoints/*/run.json")), "the run")
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        kill_hosts(folder)
+
+
+def follow(run: Run) -> HostClient:
+    client = attach(run)
+    assert client is not None
+    return client
+
+
+def ended(run: Run) -> str:
+    wait_until(lambda: not run.is_alive(), "the end of the host")
+    return f"{run.record().state}: {run.record().reason}"
+
+
+def test_a_client_sees_pauses_and_stops_a_loop(tmp_path: Path) -> None:
+    with loop(tmp_path) as process:
+        run = the_run(tmp_path)
+        with follow(run) as client:
+            hello = client.hello
+            while hello.obeys != ["Pause", "Render", "Resume", "Stop"]:  # once it has called what needs them
+                hello = next_event(client, Hello)
+            assert (hello.game, hello.runner, hello.steps) == ("Pole-v1", "external", 0)
+            assert hello.actions == ["left", "right"] and hello.outcome.results[0].name == "score"
+            episode = next_event(client, Episode, lambda each: each.success)
+            assert episode.results == (-episode.episode_return,) and episode.env_steps == episode.episode_return
+            progress = next_event(client, Progress, lambda each: each.env_steps > 100)
+            assert progress.remaining_s is None and math.isnan(progress.epsilon) and 0 < progress.loss < 0.01
+            client.send(Render(on=True, fps=30))
+            frame = next_event(client, Frame)
+            assert (frame.height, frame.width, frame.rgb) == (8, 9, bytes([200]) * 216)
+            client.send(Checkpoint())
+            assert "checkpoint: the training loop obeys" in next_event(client, Log).text
+            client.send(Pause())
+            paused = next_event(client, Progress, lambda each: each.state == "paused")
+            client.send(Resume())
+            next_event(client, Progress, lambda each: each.state == "running" and each.env_steps > paused.env_steps)
+            client.send(Stop(reason="enough"))
+            summary = next_event(client, Finished).summary
+        assert process.communicate()[0] == "trained to the end\n" and process.returncode == 0
+    assert ended(run) == "finished: enough"
+    record = run.record()
+    assert RunStatus.of_record(record) is RunStatus.STOPPED
+    assert record.env_steps == summary.env_steps and record.best is not None and record.best.results == {"score": 1}
+    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    assert {line["event"] for line in lines} >= {"progress", "episode", "evaluation", "summary"}
+    assert sum(line["event"] == "episode" for line in lines) == summary.episodes == summary.env_steps // 10
+
+
+@pytest.mark.parametrize("how", ["alone", "forks"])
+def test_a_loop_that_is_killed_has_failed(how: str, tmp_path: Path) -> None:
+    with loop(tmp_path, how) as process:
+        run = the_run(tmp_path)
+        with follow(run) as client:
+            next_event(client, Progress, lambda each: each.env_steps > 10)
+            process.kill()
+            assert next_event(client, Failed).reason == "the reporting process ended"
+        assert ended(run) == "failed: the reporting process ended"
+        assert run.record().env_steps > 0
+
+
+def test_a_loop_goes_on_without_its_host(tmp_path: Path) -> None:
+    with loop(tmp_path, "deaf") as process:
+        run = the_run(tmp_path)
+        with follow(run) as client:
+            assert next_event(client, Progress, lambda each: each.env_steps > 10) and client.hello.obeys == []
+            os.kill(client.pid, signal.SIGKILL)
+        assert process.stderr is not None
+        assert process.stderr.readline() == (
+            f"mario-tui: warning: loop is not reported any more: its host is gone; log: {run.log_path}\n"
+        )
+        (tmp_path / "enough").touch()
+        assert process.communicate() == ("trained to the end\n", "") and process.returncode == 0
+
+
+def test_a_loop_that_raises_has_failed_and_the_program_refuses_to_train_it(tmp_path: Path) -> None:
+    with loop(tmp_path, "fails") as process:
+        assert "RuntimeError: out of luck" in process.communicate()[1] and process.returncode == 1
+        run = the_run(tmp_path)
+        assert ended(run) == "failed: RuntimeError: out of luck" and run.record().env_steps == 30
+    (hello, *_) = read_recording(run.history_path)
+    assert isinstance(hello, Hello) and isinstance(hello.events[-1], Failed)
+    refusal = "loop is reported by a training loop outside mario-tui, which can't resume, evaluate or play it"
+    for command in ("--no-ui --resume", "eval", "play", "--eval-only --resume"):
+        assert refusal in run_program(*command.split(), "loop", cwd=tmp_path, check=2).stderr
+    with pytest.raises(UserError, match=refusal):
+        run.config()
+    (listed,) = json.loads(run_program("runs", "--json", cwd=tmp_path).stdout)
+    assert listed["options"] == {"game": "Pole-v1", "lr": 0.001, "net": "None"}
+    assert "charts/episodic_score" in run_program("export", "loop", "--output", "-", cwd=tmp_path).stdout
+
+
+@pytest.fixture
+def reporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mario_tui.Reporter]:
+    monkeypatch.chdir(tmp_path)
+    with mario_tui.Reporter("here", results=["score"], lanes=2, total_steps=100) as run:
+        yield run
+
+
+def test_what_can_not_be_reported_is_refused_with_the_accepted_values(reporter: mario_tui.Reporter) -> None:
+    numbers: Any = reporter.progress  # as a program without types calls it
+    for call, refusal in (
+        (lambda: numbers(loss="low"), "loss must be a number between"),
+        (lambda: numbers(env_steps=-1), "env_steps must be a number between 0 and"),
+        (lambda: numbers(epsilon=math.nan), "epsilon must be a number between 0 and 1, got nan"),
+        (lambda: numbers(steps=1), "progress takes env_steps, frames, .*, got steps"),
+        (lambda: reporter.episode(math.nan, 1, results={"score": 1}), "episode_return must be a number between"),
+        (
+            lambda: reporter.episode(1.0, 1, lane=2, results={"score": 1}),
+            "lane must be a number between 0 and 1, got 2",
+        ),
+        (lambda: reporter.episode(1.0, 1), "results must be score, got none"),
+        (lambda: reporter.episode(1.0, 1, success=True, results={"score": 1}), "success must be False for a Reporter"),
+        (lambda: reporter.evaluation(1.0, 0, results={"score": 1}), "episodes must be a number between 1"),
+        (lambda: mario_tui.Reporter("../x"), "name must be up to 100 letters"),
+        (lambda: mario_tui.Reporter("x", sinks="nowhere"), "sinks must be none, or names among json-lines"),
+        (lambda: mario_tui.Reporter("x", results=["length"]), "results must be other names than"),
+        (lambda: mario_tui.Reporter("x", goal="a\nb"), "goal must be .* printable"),
+    ):
+        with pytest.raises(ValueError, match=refusal):
+            call()
+    with follow(reporter.run) as client:
+        client.send(Render(on=True))
+        wait_until(lambda: reporter._render.on, "somebody who watches")
+        with pytest.raises(ValueError, match=r"picture must be uint8 \[height, width, 3\], got float64 \[2, 2\]"):
+            reporter.frame(np.zeros((2, 2)))
+    assert [path.name for path in Path("checkpoints").iterdir()] == ["here"]
+
+
+def test_a_loop_never_waits_for_a_host_that_does_not_read(reporter: mario_tui.Reporter) -> None:
+    with follow(reporter.run) as client:
+        os.kill(client.pid, signal.SIGSTOP)
+        try:
+            for step in range(10_000):
+                reporter.progress(env_steps=step)
+                reporter.episode(float(step), 1, results={"score": 0})
+        finally:
+            os.kill(client.pid, signal.SIGCONT)
+        told = next_event(client, Log, lambda each: "dropped" in each.text).text
+        kept = next_event(client, Progress, lambda each: each.env_steps == 9_999).episodes
+    assert told == f"{10_000 - kept:,} reports were dropped: the host was too slow to read them" and kept >= 4096
+
+
+async def test_keys_that_the_loop_does_not_obey_are_greyed_out_and_say_why(reporter: mario_tui.Reporter) -> None:
+    assert not reporter.stop_requested
+    reporter.progress(env_steps=10, learning_rate=0.25)
+    app = MarioApp(open_run=reporter.run)
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        await until(pilot, lambda: dashboard.check_action("save", ()) is None, "the keys of the loop")
+        await until(pilot, lambda: dashboard.check_action("stop", ()), "the key to stop it")
+        for action in ("toggle_pause", "tune", "toggle_game"):
+            assert dashboard.check_action(action, ()) is None
+        assert text(dashboard, "replay").splitlines()[1].strip() == "0 updates, 0.0/s, lr 2.5e-01"
+        await pilot.press("s")
+        await until(pilot, lambda: app._notifications, "the reason")
+        (notice,) = app._notifications
+        assert notice.message == "Save: here is trained by a loop of its own, which obeys only stop"
+        await pilot.press("x")
+        await until(pilot, lambda: not app_is_there(dashboard), "the question")
+        await pilot.press("y")
+        await until(pilot, lambda: reporter.stop_requested, "the request")
+        reporter.close()
+        await until(pilot, lambda: dashboard.is_over, "the end")
+        assert "stopped at 10 of 100 steps" in text(dashboard, "header")
+        assert dashboard.check_action("resume_run", ()) is None
