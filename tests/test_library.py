@@ -19,6 +19,7 @@ from engine.games import BUILT_IN
 from engine.games.snake.rules import SnakeLanes
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.policy_schema import _Metadata
+from engine.runs.run import Run
 from tests.support.policy_files import shipped
 from tests.support.program import run_program
 
@@ -87,6 +88,12 @@ def stopwatch(names: Names) -> None:
     assert set(names["stopwatch"].sections) >= {"collect", "learn"}
 
 
+def reported(names: Names) -> None:
+    record = Run(names["run"].path).record()
+    assert (record.name, record.state, record.env_steps) == ("cart-pole", "finished", 2_000)
+    assert record.episodes > 20 and record.best is not None
+
+
 AFTER: list[Callable[[Names], None]] = [
     mario,
     gymnasium,
@@ -97,6 +104,7 @@ AFTER: list[Callable[[Names], None]] = [
     policy_in_plain_pytorch,
     weights_of_ones_own,
     stopwatch,
+    reported,
 ]
 """What holds after each example of the page of the library."""
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -144,14 +145,23 @@ class Reporter:
         self._end: Done | Failed | None = None
         self._is_gone = False
         commands, reports = CommandQueue(), ReportQueue()
-        self.run = create_run(described, name, numbered=True)
-        """Its folder."""
-        self._host = HostProcess(self.run, loop=(reports.descriptors[0], commands.descriptors[1]))
+        self._run = create_run(described, name, numbered=True)
+        self._host = HostProcess(self._run, loop=(reports.descriptors[0], commands.descriptors[1]))
         commands.only_read()
         reports.only_write()
         self._queues, self._link = (commands, reports), ParentLink(reports, commands)
         self._thread = threading.Thread(target=self._work, daemon=True, name="mario-tui reporter")
         self._thread.start()
+
+    @property
+    def name(self) -> str:
+        """Of the run, with its number."""
+        return self._run.name
+
+    @property
+    def path(self) -> Path:
+        """Of the run's folder."""
+        return self._run.path
 
     # ------------------------------------------------------------------------------------------ from the loop
 
@@ -292,7 +302,7 @@ class Reporter:
             self._waiting.clear()
             self._running.set()
             self._render = Render(on=False)
-            text = f"mario-tui: warning: {self.run.name} is not reported any more: {why}; log: {self.run.log_path}"
+            text = f"mario-tui: warning: {self.name} is not reported any more: {why}; log: {self._run.log_path}"
             with contextlib.suppress(OSError, AttributeError):  # no stderr
                 print(printable(text), file=sys.stderr, flush=True)
         finally:

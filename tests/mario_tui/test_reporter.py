@@ -190,7 +190,7 @@ def test_what_can_not_be_reported_is_refused_with_the_accepted_values(reporter: 
     ):
         with pytest.raises(ValueError, match=refusal):
             call()
-    with follow(reporter.run) as client:
+    with follow(Run(reporter.path)) as client:
         client.send(Render(on=True))
         wait_until(lambda: reporter._render.on, "somebody who watches")
         with pytest.raises(ValueError, match=r"picture must be uint8 \[height, width, 3\], got float64 \[2, 2\]"):
@@ -199,7 +199,7 @@ def test_what_can_not_be_reported_is_refused_with_the_accepted_values(reporter: 
 
 
 def test_a_loop_never_waits_for_a_host_that_does_not_read(reporter: mario_tui.Reporter) -> None:
-    with follow(reporter.run) as client:
+    with follow(Run(reporter.path)) as client:
         os.kill(client.pid, signal.SIGSTOP)
         try:
             for step in range(10_000):
@@ -215,7 +215,7 @@ def test_a_loop_never_waits_for_a_host_that_does_not_read(reporter: mario_tui.Re
 async def test_keys_that_the_loop_does_not_obey_are_greyed_out_and_say_why(reporter: mario_tui.Reporter) -> None:
     assert not reporter.stop_requested
     reporter.progress(env_steps=10, learning_rate=0.25)
-    app = MarioApp(open_run=reporter.run)
+    app = MarioApp(open_run=Run(reporter.path))
     async with app.run_test(size=(120, 40)) as pilot:
         dashboard = await opened(pilot)
         await until(pilot, lambda: dashboard.check_action("save", ()) is None, "the keys of the loop")

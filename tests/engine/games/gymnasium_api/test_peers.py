@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from engine.runs.run import Run
 
 ROOT = Path(__file__).parents[4]
 
@@ -37,3 +40,11 @@ def test_peer_trains_on_our_environment(peer: str, game: tuple[str, ...], shorte
     assert result["loss"] > 0
     assert result["lengths"]
     assert min(result["lengths"]) >= shortest
+
+
+@pytest.mark.long
+def test_the_callback_of_the_docs_reports_a_peer(tmp_path: Path) -> None:
+    (recipe,) = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "library.md").read_text("utf-8"), re.M | re.S)
+    subprocess.run([sys.executable, "-c", recipe], cwd=tmp_path, check=True, timeout=600)
+    record = Run(tmp_path / "checkpoints" / "sb3").record()
+    assert (record.state, record.env_steps) == ("finished", 5_000) and record.episodes > 20
