@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from engine.config.fields import NONE
+from engine.config.fields import LARGEST, NONE
 from engine.config.run_config import RunConfig
 from engine.protocol.outcome import Outcome
+from engine.runtime.text import printable
 
 NOT_TRAINED = "is reported by a training loop outside mario-tui, which can't resume, evaluate or play it"
 
@@ -17,7 +18,7 @@ class ReportedLoop(msgspec.Struct, frozen=True, kw_only=True):
     """Has what host and clients ask of a `RunConfig`, for a loop that has options of its own."""
 
     game: str
-    steps: int
+    steps: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
     """Environment steps of the whole run; 0 if that is unknown."""
     outcome: Outcome = Outcome()
     action_names: list[str] = []
@@ -32,8 +33,9 @@ class ReportedLoop(msgspec.Struct, frozen=True, kw_only=True):
     """It has no checkpoints."""
 
     def options(self) -> dict[str, Any]:
-        """The game, and the options of the loop."""
-        return {"game": self.game, **self.loop_options}
+        """The game, and the options of the loop, as they can be shown."""
+        options = {"game": self.game, **self.loop_options}
+        return {printable(name): printable(it) if isinstance(it, str) else it for name, it in options.items()}
 
 
 Description: TypeAlias = RunConfig | ReportedLoop

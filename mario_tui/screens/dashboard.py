@@ -208,10 +208,8 @@ class DashboardScreen(RunControl):
             how = "finished" if snapshot.status is RunStatus.FINISHED else stopped
             self._tell_end(f"The run {how}: {snapshot.end.summary.reason}", how)
         else:
-            resume = self.mario.key("dashboard.resume_run")
-            self.notify(
-                f"The run's host is gone; {resume} resumes the run.\nLog: {self.run.log_path}", severity="warning"
-            )
+            how = f"; {self.mario.key('dashboard.resume_run')} resumes the run" if snapshot.hello.obeys is None else ""
+            self.notify(f"The run's host is gone{how}.\nLog: {self.run.log_path}", severity="warning")
 
     def _tell_end(self, notice: str, how: str, **more: Any) -> None:
         """Only of a run that has ended here: of a recording, the header says how it ended."""

@@ -13,6 +13,7 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from engine.config.command_line import command_line
+from engine.config.reported_loop import ReportedLoop
 from engine.errors import UserError
 from engine.host.run_state import RunState
 from engine.protocol.messages import Point
@@ -136,7 +137,12 @@ def describe(listed: Listed) -> Text:
     text.append(f"\nreturn   {number(record.mean_return)}")
     text.append(f"\nrunner   {printable(record.runner)}")
     try:
-        text.append(f"\n{command_line(listed.run.config())}", style="dim")
+        described = listed.run.description()
+        if isinstance(described, ReportedLoop):
+            options = "  ".join(f"{name}={value}" for name, value in described.options().items())
+            text.append(f"\n{options}", style="dim")
+        else:
+            text.append(f"\n{command_line(described)}", style="dim")
     except UserError as error:
         text.append(f"\n{error}", style="red")
     return text.append(f"\n{printable(_short_path(listed.run.path))}", style="dim")

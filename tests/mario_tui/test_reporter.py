@@ -235,3 +235,12 @@ async def test_keys_that_the_loop_does_not_obey_are_greyed_out_and_say_why(repor
         await until(pilot, lambda: dashboard.is_over, "the end")
         assert "stopped at 10 of 100 steps" in text(dashboard, "header")
         assert dashboard.check_action("resume_run", ()) is None
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[]", b"[" * 100_000, b'{"game": "x", "steps": -1}'])
+def test_what_a_loop_says_of_itself_is_refused_in_one_line_if_it_is_damaged(
+    content: bytes, reporter: mario_tui.Reporter
+) -> None:
+    (reporter.path / "loop.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"loop.json: can't be read \([^\n]+\)$"):
+        Run(reporter.path).description()

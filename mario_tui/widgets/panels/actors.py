@@ -95,7 +95,9 @@ class ActorsPanel(ListPanel):
     def _columns(self) -> list[Column]:
         width = self.body[0] or 40
         lanes = self._snapshot.lanes.lanes if self._snapshot.lanes is not None else []
-        wanted = ["lane", "last", "mean", "best", "epsilon"]
+        wanted = ["lane", "last", "mean", "best"]
+        if not lanes or not all(math.isnan(lane.epsilon) for lane in lanes):  # not every loop explores by epsilon
+            wanted.append("epsilon")
         if width >= 46 and self._snapshot.outcome.results:
             wanted.append("far")
         if width >= 60 and any(lane.clears for lane in lanes):

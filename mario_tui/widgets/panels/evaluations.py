@@ -41,7 +41,8 @@ class EvaluationsPanel(Panel):
                 self._one(text, snapshot, hello.task, width)
         evaluations = [event for event in snapshot.others if isinstance(event, Evaluation)]
         if not evaluations:
-            hint = f"; press {self._evaluate_key} to run one" if self._evaluate_key and snapshot.live else ""
+            can_be_run = snapshot.live and hello is not None and hello.obeys is None
+            hint = f"; press {self._evaluate_key} to run one" if self._evaluate_key and can_be_run else ""
             return text.append(f"no evaluation yet{hint}", style="dim")
         best = best_of(evaluations)
         if self.has_class("-alone") and self.body[1] >= _ROWS_WITH_CHART:
