@@ -24,9 +24,9 @@ import numpy as np
 from engine.config.fields import LARGEST, NONE, ConfigError
 from engine.config.reported_loop import ReportedLoop
 from engine.config.run_config import RunConfig
-from engine.config.run_name import ACCEPTED, is_run_name
 from engine.config.sinks import check_sinks, sink_names
 from engine.envs.episode import EpisodeRecord
+from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import Command, Pause, Render, Resume, Stop
 from engine.protocol.failures import describe
@@ -36,7 +36,7 @@ from engine.runners.coordination.stats.counters import Counters
 from engine.runners.coordination.stats.lanes import LaneStats
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.parent_link import ParentGoneError, ParentLink
-from engine.runs.registry import LATEST, create_run
+from engine.runs.registry import create_run, delete_run, name_error
 from engine.runtime.text import printable
 
 _POLL_S = 0.1
@@ -57,9 +57,9 @@ class Numbers(TypedDict, total=False):
     updates: int
     """Optimiser steps."""
     loss: float
-    """May be NaN, which says nothing."""
+    """May be infinite or NaN, which is not shown."""
     q_mean: float
-    """Mean Q-value, or value estimate; may be NaN as well."""
+    """Mean Q-value, or value estimate; may be infinite or NaN as well."""
     epsilon: float
     learning_rate: float
     replay_size: int
@@ -68,15 +68,13 @@ class Numbers(TypedDict, total=False):
     """Importance-sampling exponent of a prioritized replay."""
 
 
-_COUNTS = frozenset({"env_steps", "frames", "updates", "replay_size", "replay_capacity"})
-_MAY_BE_NAN = frozenset({"loss", "q_mean"})
-_BOUNDS = {
-    **dict.fromkeys(_COUNTS, (0, LARGEST)),
-    **dict.fromkeys(_MAY_BE_NAN, (-_LARGEST, _LARGEST)),
+_NAMES = Numbers.__annotations__
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("env_steps", "frames", "updates", "replay_size", "replay_capacity"), (0, LARGEST)),
+    **dict.fromkeys(("epsilon", "beta"), (0, 1)),
     "learning_rate": (0, _LARGEST),
-    "epsilon": (0, 1),
-    "beta": (0, 1),
 }
+"""Of the numbers that must have some."""
 
 
 class Reporter:
@@ -114,8 +112,8 @@ class Reporter:
         sinks: str = NONE,
         run_dir: str = RunConfig.run_dir,
     ) -> None:
-        if not is_run_name(name) or name == LATEST:
-            raise ValueError(f"name must be {ACCEPTED}, and not {LATEST}, got {name!r}")
+        if reason := name_error(_text("name", name), None):
+            raise ValueError(f"name {reason}")
         try:
             check_sinks(sink_names(sinks))
         except ConfigError as error:
@@ -146,7 +144,11 @@ class Reporter:
         self._is_gone = False
         commands, reports = CommandQueue(), ReportQueue()
         self._run = create_run(described, name, numbered=True)
-        self._host = HostProcess(self._run, loop=(reports.descriptors[0], commands.descriptors[1]))
+        try:
+            self._host = HostProcess(self._run, loop=(reports.descriptors[0], commands.descriptors[1]))
+        except (OSError, UserError):
+            delete_run(self._run)
+            raise
         commands.only_read()
         reports.only_write()
         self._queues, self._link = (commands, reports), ParentLink(reports, commands)
@@ -167,12 +169,12 @@ class Reporter:
 
     def progress(self, **numbers: Unpack[Numbers]) -> None:
         """The newest numbers; those that are not given stay as they are."""
+        checked: dict[str, float] = {}
         for name, value in numbers.items():
-            if name not in _BOUNDS:
-                raise ValueError(f"progress takes {', '.join(Numbers.__annotations__)}, got {name}")
-            if not (name in _MAY_BE_NAN and value != value):
-                numbers[name] = _number(name, value, *_BOUNDS[name])  # type: ignore[literal-required]
-        self._numbers.update(numbers)  # type: ignore[arg-type]
+            if name not in _NAMES:
+                raise ValueError(f"progress takes {', '.join(_NAMES)}, got {name}")
+            checked[name] = _number(name, value, *_BOUNDS[name]) if name in _BOUNDS else _float(name, value)
+        self._numbers.update(checked)
 
     def episode(
         self,
@@ -408,13 +410,18 @@ def _outcome(results: Sequence[str], goal: str | None) -> Outcome:
 
 def _number(name: str, value: Any, low: float = -_LARGEST, high: float = _LARGEST) -> float:
     """The value as a float. Raises `ValueError` unless it is a number in these bounds."""
-    try:
-        number = math.nan if isinstance(value, str) else float(value)
-    except (TypeError, ValueError, RuntimeError):  # PyTorch raises the latter for what is no scalar
-        number = math.nan
+    number = _float(name, value)
     if not low <= number <= high:
-        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
+        raise ValueError(f"{name} must be between {low:g} and {high:g}, got {value!r}")
     return number
+
+
+def _float(name: str, value: Any) -> float:
+    """The value as a float. Raises `ValueError` unless it is a number."""
+    try:
+        return float(value + 0)  # also refuses text
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of PyTorch, for what is no scalar
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
 
 
 def _text(name: str, value: str) -> str:
