@@ -141,7 +141,6 @@ class Reporter:
         self._running = threading.Event()
         self._running.set()
         self._end: Done | Failed | None = None
-        self._is_gone = False
         commands, reports = CommandQueue(), ReportQueue()
         self._run = create_run(described, name, numbered=True)
         try:
@@ -284,7 +283,7 @@ class Reporter:
     def _put(self, report: tuple[int, float, EpisodeRecord] | Report) -> None:
         if len(self._waiting) < _MOST:
             self._waiting.append(report)
-        elif not self._is_gone:
+        else:
             self._dropped += 1
 
     def _in_order(self, results: Mapping[str, float] | None) -> tuple[float, ...]:
@@ -300,8 +299,6 @@ class Reporter:
             self._report_forever()
         except Exception as error:
             why = "its host is gone" if isinstance(error, ParentGoneError) else f"{type(error).__name__}: {error}"
-            self._is_gone = True
-            self._waiting.clear()
             self._running.set()
             self._render = Render(on=False)
             text = f"mario-tui: warning: {self.name} is not reported any more: {why}; log: {self._run.log_path}"
@@ -337,18 +334,22 @@ class Reporter:
         match command:
             case Stop():
                 self._stop = command
-                self._running.set()
-            case Pause() if self._running.is_set():
-                self._counters.stop_clock()
-                self._running.clear()
-            case Resume() if not self._running.is_set():
-                self._counters.start_clock()
-                self._running.set()
+                self._resume()
             case Render():
                 self._render = command
+            case Pause() if Pause.__name__ in self._obeyed:
+                self._counters.stop_clock()
+                self._running.clear()
+            case Resume() if Resume.__name__ in self._obeyed:
+                self._resume()
             case _:
                 obeyed = ", ".join(sorted(self._obeyed)).lower() or "nothing"
                 self._link.log(f"{type(command).__name__.lower()}: the training loop obeys {obeyed}", "warning")
+
+    def _resume(self) -> None:
+        if not self._running.is_set():
+            self._counters.start_clock()
+            self._running.set()
 
     def _send_waiting(self) -> None:
         while self._waiting:

@@ -103,6 +103,7 @@ def test_a_client_sees_pauses_and_stops_a_loop(tmp_path: Path) -> None:
             client.send(Checkpoint())
             assert "checkpoint: the training loop obeys" in next_event(client, Log).text
             client.send(Pause())
+            client.send(Pause())
             paused = next_event(client, Progress, lambda each: each.state == "paused")
             client.send(Resume())
             next_event(client, Progress, lambda each: each.state == "running" and each.env_steps > paused.env_steps)
@@ -135,6 +136,8 @@ def test_a_loop_goes_on_without_its_host(tmp_path: Path) -> None:
         run = the_run(tmp_path)
         with follow(run) as client:
             assert next_event(client, Progress, lambda each: each.env_steps > 10) and client.hello.obeys == []
+            client.send(Pause())
+            assert next_event(client, Log).text == "pause: the training loop obeys nothing"
             os.kill(client.pid, signal.SIGKILL)
         assert process.stderr is not None
         assert process.stderr.readline() == (
