@@ -26,7 +26,7 @@ class ReportedLoop(msgspec.Struct, frozen=True, kw_only=True):
     sinks: str = NONE
     run_dir: str = RunConfig.run_dir
     runner: ClassVar[str] = "external"
-    task: ClassVar[str] = ""
+    task_label: ClassVar[str] = ""
     render: ClassVar[bool] = False
     restarts: ClassVar[int] = 0
     keep: ClassVar[int] = 0
