@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SKIPPED = 4
 """Frames per action with `--max-of-two` (Mnih et al. 2015)."""
+_OF_IMAGES = {"batch_size": 128, "replay_ratio": 8.0, "learning_rate": 5e-4, "epsilon_steps": 100_000}
+"""Defaults for images, whose updates cost more."""
 _SEEN = ("observation", "frame_stack", "normalize", "frame_skip", "max_of_two")
 _PLAYED = ("sticky_actions", "noop_max", "max_episode_steps")
 _ASKED = ("env", "env_args", "env_import", "spaces")
@@ -130,10 +132,14 @@ class Gym(Game):
         if following.values["max_of_two"]:
             following.at_least("frame_skip", _SKIPPED, "max_of_two")
         values, asked = following.values, asked_of(following.values)
-        if parsed(values["spaces"]).asked == asked or "spaces" in following.given:
-            return  # `check` refuses those that were given for another one
-        _check_arguments(values["env_args"])
-        following.set("spaces", CARTPOLE if asked == parsed(CARTPOLE).asked else ask(asked))
+        # Those that were given for another environment `check` refuses.
+        if parsed(values["spaces"]).asked != asked and "spaces" not in following.given:
+            _check_arguments(values["env_args"])
+            following.set("spaces", CARTPOLE if asked == parsed(CARTPOLE).asked else ask(asked))
+
+        if parsed(values["spaces"]).kind == "image":
+            for name, value in _OF_IMAGES.items():
+                following.set(name, value, "env")
 
     def check(self, config: RunConfig) -> None:
         options = options_of(config)
