@@ -132,11 +132,9 @@ class Gym(Game):
         if following.values["max_of_two"]:
             following.at_least("frame_skip", _SKIPPED, "max_of_two")
         values, asked = following.values, asked_of(following.values)
-        # Those that were given for another environment `check` refuses.
-        if parsed(values["spaces"]).asked != asked and "spaces" not in following.given:
+        if parsed(values["spaces"]).asked != asked and "spaces" not in following.given:  # given ones `check` refuses
             _check_arguments(values["env_args"])
             following.set("spaces", CARTPOLE if asked == parsed(CARTPOLE).asked else ask(asked))
-
         if parsed(values["spaces"]).kind == "image":
             for name, value in _OF_IMAGES.items():
                 following.set(name, value, "env")

@@ -69,15 +69,16 @@ def test_what_can_not_be_played_is_one_line(options: dict[str, Any], line: str) 
     assert str(refused.value).startswith(line) and "\n" not in str(refused.value)
 
 
-def test_a_stored_run_knows_its_spaces_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = make_config({"game": "gym:Acrobot-v1", "seed": 3})
+@pytest.mark.parametrize("env", ["Acrobot-v1", "MinAtar/Breakout-v1"])
+def test_a_stored_run_knows_its_spaces_without_asking(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make_config({"game": f"gym:{env}", "seed": 3})
     ask.cache_clear()
     monkeypatch.setattr("sys.executable", "/bin/false")  # nothing is asked from here on
     assert make_config(config.options()) == config
     given = as_given(config.options())
-    assert given == {"game": "gym", "env": "Acrobot-v1", "runner": "single", "seed": 3}
+    assert given == {"game": "gym", "env": env, "runner": "single", "seed": 3}
     assert make_config(given, beneath=config.options()) == config
-    assert command_line(config) == "mario-tui --game gym:Acrobot-v1 --seed 3"
+    assert command_line(config) == f"mario-tui --game gym:{env} --seed 3"
     with pytest.raises(ConfigError, match="ended without an answer"):
         make_config({"game": "gym:MountainCar-v0"})
 
