@@ -98,16 +98,15 @@ def command_line(config: RunConfig) -> str:
     game, options = config.game_info, config.options()
     found_out = {name: options.pop(name) for name, spec in own_options(config.game).items() if spec.metadata["hidden"]}
     kinds = {"game": config.game, "runner": config.runner}
-    defaults = make_config(kinds).options()
-    always = game.of_policy if config.initial_policy is not None else ()
-    written = {name for name, value in options.items() if value != defaults.get(name) or name in always} - kinds.keys()
-    if not game.chosen_by_options:
-        written.add(game.tasks)
-    given = {name: options[name] for name in written}
-    followed = make_config({**kinds, **given}, beneath=found_out).options()
     words = ["mario-tui", "--game", config.game]
     if not game.chosen_by_options:
-        words[-1] += f":{options.pop(game.tasks)}"
+        kinds[game.tasks] = options.pop(game.tasks)
+        words[-1] += f":{kinds[game.tasks]}"
+    defaults = make_config(kinds, beneath=found_out).options()
+    always = game.of_policy if config.initial_policy is not None else ()
+    written = {name for name, value in options.items() if value != defaults.get(name) or name in always} - kinds.keys()
+    given = {name: options[name] for name in written}
+    followed = make_config({**kinds, **given}, beneath=found_out).options()
     if config.runner != RunConfig.runner:
         words += ["--runner", config.runner]
     for name, value in options.items():
