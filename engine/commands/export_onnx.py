@@ -35,6 +35,7 @@ from engine.evaluation.policy import load_policy
 from engine.protocol.failures import describe
 from engine.protocol.results import Exported
 from engine.runs.checkpoints import policy_metadata
+from engine.runs.trust import check_code
 from engine.runtime.files import replacing
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 
@@ -66,7 +67,9 @@ def main() -> int:
 
 def _export(policy: Path, output: Path) -> Exported:
     """Raises `ValueError` if the model computes something else than the network, and does not write it then."""
-    metadata, network = policy_metadata(policy), load_policy(policy)
+    metadata = policy_metadata(policy)
+    check_code(metadata, {}, policy, "the policy")
+    network = load_policy(policy)
     game = game_of(metadata["game"])
     part = {**metadata, game.tasks: game.learned_apart(metadata[game.tasks])[0]}
     obs, masks = played(part, network)

@@ -1,0 +1,94 @@
+"""Code that an option names is imported only if the user typed it now, or if a run names it that the user started
+here."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.errors import UserError
+from engine.runs.run import Run
+from mario_tui.launch import make_plan
+from tests.support.program import run_program, the_run
+
+TYPED = ("--game", "gym:my_env:Corridor-v0", "--network", "my_env:Linear")
+SHORT = ("--no-ui", "--burnin", "100", "--eval-every", "200", "--batch-size", "16", "--replay-ratio", "1")
+
+
+def new_folder(folder: Path) -> Path:
+    folder.mkdir()
+    shutil.copy(Path(__file__).parents[1] / "support" / "my_env.py", folder / "my_env.py")
+    return folder
+
+
+def refused(*arguments: str, cwd: Path) -> str:
+    done = run_program(*arguments, cwd=cwd, check=2)
+    assert not (cwd / "imported").exists()
+    (line,) = done.stderr.strip().splitlines()[-1:]
+    return line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a run was trained, with another home than any test has."""
+    folder = new_folder(tmp_path_factory.mktemp("user") / "trained")
+    run_program(*SHORT, *TYPED, "--steps", "400", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def stranger(trained: Path, tmp_path: Path) -> Run:
+    """The run, as somebody else has unpacked it: the code that it names is there."""
+    (trained / "imported").unlink(missing_ok=True)
+    shutil.copytree(trained / "checkpoints", tmp_path / "unpacked")
+    return Run(next((tmp_path / "unpacked").iterdir()))
+
+
+def test_code_of_a_strangers_run_or_policy_is_not_imported(trained: Path, stranger: Run) -> None:
+    where = str(trained / "my_env.py")
+    run = str(stranger.path)
+    for command in (
+        ("eval", run), ("play", run, "--record", "x.gif"), ("export", run, "--format", "onnx"),
+        ("--no-ui", "--resume", run, "--steps", "500"), ("--no-ui", "--resume", run, "--eval-only"),
+        ("--no-ui", *TYPED[:2], "--initial-policy", run),
+    ):  # fmt: skip
+        if command[1] == "--game":  # what is typed is imported: its own network is not
+            done = run_program(*command, cwd=trained, check=2)
+            assert f"must have network mlp, as this run, got {where}:Linear" in done.stderr
+            (trained / "imported").unlink()
+            continue
+        line = refused(*command, cwd=trained)
+        assert "--env must be given" in line and line.endswith(f"{where}:Corridor-v0"), command
+    assert "--network must be given" in refused("eval", run, "--env", f"{where}:Corridor-v0", cwd=trained.parent)
+
+
+def test_what_the_user_types_is_imported(trained: Path, stranger: Run, tmp_path: Path) -> None:
+    typed = ("--env", "my_env:Corridor-v0", "--network", "my_env:Linear")
+    elsewhere = new_folder(tmp_path / "elsewhere")  # the same code in another place
+    done = run_program("eval", str(stranger.path), *typed, "--episodes", "2", cwd=elsewhere)
+    assert "2 games" in done.stdout and (elsewhere / "imported").exists() and not (trained / "imported").exists()
+
+
+@pytest.mark.long
+def test_an_own_run_goes_on_by_itself(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "own")
+    run_program(*SHORT, *TYPED, "--steps", "400", cwd=folder)
+    run = the_run(folder)
+    assert run.config().value("env") == f"{folder / 'my_env.py'}:Corridor-v0"
+    assert "games" in run_program("eval", run.name, "--episodes", "2", cwd=folder).stdout
+    run_program("--no-ui", "--resume", run.name, "--steps", "500", cwd=folder)
+    shutil.copytree(run.path, folder / "checkpoints" / "copy")  # which is not the run that was made here
+    assert "--env must be given" in run_program("eval", "copy", cwd=folder, check=2).stderr
+    for config in run.path.rglob("config.toml"):
+        config.write_text(config.read_text().replace("my_env.py:Corridor", "my_env.py:Other"))
+    with pytest.raises(UserError, match="--env must be given"):  # nor is what somebody has put into it since
+        make_plan({}, resume=str(run.path))
+
+
+@pytest.mark.long
+def test_a_file_beside_the_user_hides_no_module(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "own")
+    (folder / "json.py").write_text("raise RuntimeError('imported instead of the real one')\n")
+    run_program(*SHORT, *TYPED, "--steps", "200", "--eval-every", "0", cwd=folder)
