@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import UserError
+from engine.config.fields import ConfigError
 from engine.runs.run import Run
-from mario_tui.launch import make_plan
+from engine.runs.trust import check_code
 from tests.support.program import run_program, the_run
 
 TYPED = ("--game", "gym:my_env:Corridor-v0", "--network", "my_env:Linear")
@@ -81,10 +81,10 @@ def test_an_own_run_goes_on_by_itself(tmp_path: Path) -> None:
     run_program("--no-ui", "--resume", run.name, "--steps", "500", cwd=folder)
     shutil.copytree(run.path, folder / "checkpoints" / "copy")  # which is not the run that was made here
     assert "--env must be given" in run_program("eval", "copy", cwd=folder, check=2).stderr
-    for config in run.path.rglob("config.toml"):
-        config.write_text(config.read_text().replace("my_env.py:Corridor", "my_env.py:Other"))
-    with pytest.raises(UserError, match="--env must be given"):  # nor is what somebody has put into it since
-        make_plan({}, resume=str(run.path))
+    values = run.config().values()
+    check_code(values, {}, run.path, "the run")
+    with pytest.raises(ConfigError, match="--env must be given"):  # nor is what somebody has put into it since
+        check_code({**values, "env": "other:Env-v0"}, {}, run.path, "the run")
 
 
 @pytest.mark.long
