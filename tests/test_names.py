@@ -59,6 +59,6 @@ def test_outside_the_games_nothing_imports_one() -> None:
 def test_a_runner_is_named_in_its_table_and_in_presets() -> None:
     found = {path for path, _ in named(set(RUNNERS))}
     assert found == {
-        "engine/config/presets.py", "engine/config/runners.py", "engine/games/snake/game.py",
-        "engine/games/tetris/game.py",
+        "engine/config/presets.py", "engine/config/runners.py", "engine/games/gym/game.py",
+        "engine/games/snake/game.py", "engine/games/tetris/game.py",
     }  # fmt: skip

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 _SKIPPED = 4
 """Frames per action with `--max-of-two` (Mnih et al. 2015)."""
-_OF_IMAGES = {"batch_size": 128, "replay_ratio": 8.0, "learning_rate": 5e-4, "epsilon_steps": 100_000}
+_OF_IMAGES = {
+    "batch_size": 128,
+    "replay_ratio": 8.0,
+    "learning_rate": 5e-4,
+    "epsilon_steps": 100_000,
+    "eval_every": 50_000,
+}
 """Defaults for images, whose updates cost more."""
 _SEEN = ("observation", "frame_stack", "normalize", "frame_skip", "max_of_two")
 _PLAYED = ("sticky_actions", "noop_max", "max_episode_steps")
@@ -122,7 +128,7 @@ class Gym(Game):
             "burnin": 2_000,
             "epsilon": 0.3,
             "epsilon_steps": 20_000,
-            "eval_every": 25_000,
+            "eval_every": 10_000,
             "eval_episodes": 16,
             "steps": 1_000_000,
         }
