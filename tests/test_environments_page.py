@@ -9,7 +9,7 @@ from engine.config.games import own_options
 from tests.support.program import json_lines, run_program
 
 PAGE = (Path(__file__).parent.parent / "docs" / "environments.md").read_text("utf-8")
-FILES = {name: code for name, code in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE, re.M | re.S)}
+FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE, re.M | re.S))
 SHORT = ("--burnin", "200", "--batch-size", "16", "--replay-ratio", "1", "--steps", "600", "--eval-every", "600")
 
 
