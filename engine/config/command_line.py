@@ -85,7 +85,7 @@ def own_values(arguments: Sequence[str], game: str, names: Iterable[str]) -> dic
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
     """The run options that were given on the command line, by field name."""
     values = {name: value for name, value in vars(namespace).items() if name in options_of_all()}
-    return located(with_task(values), Path.cwd())
+    return located(with_task(values), Path())
 
 
 def _unit(spec: FieldSpec) -> str:

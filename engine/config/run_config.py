@@ -18,7 +18,7 @@ from engine.config.conditions import Conditions
 from engine.config.constraints import check_together
 from engine.config.fields import AUTO, GROUPS, NONE, ConfigError, FieldSpec, check, flag
 from engine.config.game import Game, GameOptions, Spec
-from engine.config.games import game_of, games, import_plugins, own_options
+from engine.config.games import described, game_of, games, import_plugins, own_options
 from engine.config.runners import RUNNERS, RunnerInfo, runners_with
 from engine.protocol.outcome import Outcome
 
@@ -194,10 +194,11 @@ def options_of_all() -> Mapping[str, FieldSpec]:
 @cache
 def stored_options() -> Mapping[str, FieldSpec]:
     """As `options_of_all`, with those that games find out."""
-    every: dict[str, FieldSpec] = {}
-    for game in games():
-        every = {**own_options(game), **every}
-    return dict(_ordered(every))
+    in_order: dict[str, FieldSpec] = {}
+    for game in sorted(games(), key=lambda name: described(name).chosen_by_options):
+        in_order = {**own_options(game), **in_order}
+    first = {name: spec for game in reversed(games()) for name, spec in own_options(game).items()}
+    return dict(_ordered({name: first[name] for name in in_order}))
 
 
 def _ordered(own: Mapping[str, FieldSpec]) -> Iterator[tuple[str, FieldSpec]]:

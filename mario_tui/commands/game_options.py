@@ -39,7 +39,7 @@ def given_options(options: Mapping[str, Any], names: Iterable[str], game: str) -
     """Those of the options that have one of these names, which are a game's own; paths of files are absolute. Raises
     `ConfigError`."""
     values = {name: options[name] for name in names if options.get(name) is not None}
-    values = located(values, Path.cwd())
+    values = located(values, Path())
     make_config({"game": game, **values})  # validates
     return {name: str(expanded(value).resolve()) if _is_file(name) else value for name, value in values.items()}
 

@@ -163,7 +163,8 @@ class Form:
     def preset_sets(self) -> str:
         """The options that the chosen preset sets."""
         options = {} if self.preset is None else presets()[self.preset].options
-        return ", ".join(f"{flag(name)} {str(value).lower()}" for name, value in options.items())
+        words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+        return ", ".join(f"{flag(name)} {word}" for name, word in words.items())
 
     def offered(self, name: str) -> bool:
         """Whether a field applies to the selected game and runner."""

@@ -66,6 +66,7 @@ class Gym(Game):
             {
                 "game": "gym",
                 "env": "ALE/Pong-v5",
+                "runner": "single",
                 "env_args": '{"frameskip": 1, "obs_type": "grayscale", "repeat_action_probability": 0.0}',
                 "frame_skip": 4,
                 "max_of_two": True,

@@ -80,11 +80,11 @@ def test_a_preset_lies_under_what_is_typed(name: str) -> None:
     assert form.command() == f"mario-tui --preset={name}"
     for option, value in presets()[name].options.items():
         assert form.text(option) == (("on" if value else "off") if isinstance(value, bool) else str(value))
-    form.set("batch_size", "32")
-    assert form.config() == make_plan({"batch_size": 32}, preset_name=name).config
+    form.set("batch_size", "48")
+    assert form.config() == make_plan({"batch_size": 48}, preset_name=name).config
     assert form.errors() == {}
     form.set("preset", "none")
-    assert form.command() == "mario-tui --batch-size=32"
+    assert form.command() == "mario-tui --batch-size=48"
 
 
 def test_every_wrong_field_is_named_in_the_configurations_own_words() -> None:
