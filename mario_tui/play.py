@@ -66,12 +66,14 @@ class PlayApp(SafeApp[None]):
     """
     BINDINGS = [*bindings("play"), *bindings("everywhere")]
 
-    def __init__(self, title: str, arguments: Sequence[str], *, human: bool, game: str, hold_s: float) -> None:
+    def __init__(
+        self, title: str, arguments: Sequence[str], *, keys: PersonKeys | None, game: str, hold_s: float
+    ) -> None:
         settings = load_settings()[0]
         super().__init__(graphics_setting=settings.graphics)
-        self._title, self._arguments, self._human, self._hold_s = title, arguments, human, hold_s
+        self._title, self._arguments, self._hold_s = title, arguments, hold_s
         self._info = game_of(game)
-        self._keys = self._info.person_keys if human and self._info.person_keys is not None else PersonKeys({}, {})
+        self._human, self._keys = keys is not None, keys or PersonKeys({}, {})
         self._frame: Frame | None = None
         self._state: Playing | None = None
         self._results = self._results_shown = Results()
@@ -90,7 +92,7 @@ class PlayApp(SafeApp[None]):
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
-        self._key_map = _free_keys(settings.keys, self._keys.buttons) if human else dict(settings.keys)
+        self._key_map = _free_keys(settings.keys, self._keys.buttons) if self._human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
         self._game = GameView(bytes_per_s=_HUMAN_BYTES_PER_S if self._human else BYTES_PER_S)
@@ -98,7 +100,7 @@ class PlayApp(SafeApp[None]):
         yield self._game
         yield Static("starting", id="state")
         yield Static("", id="memory")
-        yield Static(self._keys.line() if self._human else "first episode", id="episodes")
+        yield Static(Text(self._keys.line() if self._human else "first episode"), id="episodes")
         yield KeyFooter()
 
     def on_mount(self) -> None:

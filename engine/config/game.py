@@ -115,7 +115,7 @@ class PersonKeys:
     """The keys of a person's own game in `mario-tui play --human`."""
 
     buttons: Mapping[str, int]
-    """Textual's names of keys, and their joypad bits."""
+    """Textual's names of keys, and their joypad bits, or the 16 bits above them."""
     help: Mapping[str, str]
     """What groups of keys do."""
     held: bool = False
@@ -170,7 +170,7 @@ class Game(ABC):
     person_options: ClassVar[Mapping[str, CommandOption]] = {}
     """Options that `mario-tui play` takes without a policy."""
     person_keys: ClassVar[PersonKeys | None] = None
-    """The keys of `game_of_person`; None if no person plays it."""
+    """The keys of `game_of_person`; None if no person plays it, or if `keys_of_person` knows them."""
     steps_per_s: ClassVar[float] = 10.0
     """Environment steps of a game that somebody watches, unless the game has a time of its own."""
     stages: ClassVar[tuple[str, ...]] = ()
@@ -279,8 +279,13 @@ class Game(ABC):
         step by step, as any game can be."""
         return None
 
+    def keys_of_person(self, config: RunConfig) -> PersonKeys | None:
+        """The keys of `game_of_person` with these options; None if no person plays the game. Raises `UserError` if none
+        can be found."""
+        return self.person_keys
+
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        """The game of a person, with the `person_options` that were given. Only games with `person_keys` have one."""
+        """The game of a person, with the `person_options` that were given. Only games with keys have one."""
         raise UserError(f"{self.name} can't be played by a person")
 
     def described_for_search(self, task: str, like: Mapping[str, Any], **others: Any) -> dict[str, Any]:

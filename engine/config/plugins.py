@@ -31,7 +31,7 @@ from engine.config.conditions import Conditions
 from engine.config.entry_points import Plugin, installed, refusal, refuse
 from engine.config.fields import ConfigError, option
 from engine.config.following import Following
-from engine.config.game import Game, GameOptions, Spec
+from engine.config.game import Game, GameOptions, PersonKeys, Spec
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runtime.exit_status import how_it_ended
@@ -55,7 +55,7 @@ COMPUTED: Mapping[str, Any] = {
     "spec": Spec, "action_names": list[str], "network": str, "tasks_of": tuple[str, ...],
     "task_label": str, "learned_apart": tuple[str, ...], "spec_for_all": Spec, "check": None, "check_files": None,
     "faster": dict[str, Any], "options_of_policy": dict[str, Any], "policy_must_have": dict[str, Any],
-    "eval_conditions": Conditions, "follow": list[tuple[str, Any, list[str]]],
+    "eval_conditions": Conditions, "keys_of_person": PersonKeys | None, "follow": list[tuple[str, Any, list[str]]],
 }  # fmt: skip
 """Methods of the contract that terminal and host call, for which the process answers, and the types of its answers."""
 _ONCE = ("check_files",)

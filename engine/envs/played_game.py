@@ -16,7 +16,7 @@ PICTURES_PER_S = 30
 
 
 class PersonControls(Protocol):
-    """What the person presses, as bits of `engine.config.joypad`."""
+    """What the person presses, as bits of `engine.config.game.PersonKeys`."""
 
     @property
     def buttons(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -112,7 +113,7 @@ class PersonPlayer:
 
 
 class SteppedGame:
-    """A game on one lane; see `engine.envs.played_game`. A tick is a picture.
+    """A game on one lane; see `engine.envs.played_game`. A tick is a picture, unless the pace needs several.
 
     Args:
         metadata: metadata of a policy, or those that a policy for this game would have.
@@ -121,7 +122,6 @@ class SteppedGame:
         presses: returns the buttons that the person has pressed since the last call, in order; None if a policy plays.
     """
 
-    ticks_per_s, ticks_per_picture = float(PICTURES_PER_S), 1
     may_pause = True
 
     def __init__(
@@ -135,7 +135,9 @@ class SteppedGame:
         self._metadata, self._new_player, self._presses = metadata, new_player, presses
         self._game = game_of(metadata["game"])
         self.outcome = self._game.outcome
-        self._ticks_per_step = PICTURES_PER_S / steps_per_s
+        self.ticks_per_picture = math.ceil(steps_per_s / PICTURES_PER_S)
+        self.ticks_per_s = float(PICTURES_PER_S * self.ticks_per_picture)
+        self._ticks_per_step = self.ticks_per_s / steps_per_s
         self._tour = tasks_of(metadata)
         self._lanes: Lanes | None = None
         self.stage = ""
@@ -219,8 +221,13 @@ def game_of_policy(
 
 
 def game_of_person(
-    game: Game, new_player: Callable[[Lanes, int], Player], controls: PersonControls, **options: Any
+    game: Game,
+    new_player: Callable[[Lanes, int], Player],
+    controls: PersonControls,
+    *,
+    steps_per_s: float | None = None,
+    **options: Any,
 ) -> SteppedGame:
-    """The game of a person, with these options of the game."""
+    """The game of a person, with these options of the game. `steps_per_s`: the pace; None for the game's."""
     metadata = describe_task(make_config({"game": game.name, **options}))
-    return SteppedGame(metadata, new_player, steps_per_s=game.steps_per_s, presses=controls.presses)
+    return SteppedGame(metadata, new_player, steps_per_s=steps_per_s or game.steps_per_s, presses=controls.presses)

@@ -11,11 +11,14 @@ from engine.protocol.message import Message
 from engine.protocol.messages import Episode, Failed, Frame, Log
 from engine.protocol.outcome import Outcome
 
+Buttons = Annotated[int, msgspec.Meta(ge=0, lt=2**24)]
+"""Bits of `engine.config.game.PersonKeys`."""
+
 
 class Press(Message, frozen=True):
-    """The joypad buttons that the person holds from now on, as bits of `engine.config.joypad`."""
+    """The buttons that the person holds from now on."""
 
-    buttons: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    buttons: Buttons
 
 
 class Speed(Message, frozen=True):
@@ -27,7 +30,7 @@ class Speed(Message, frozen=True):
 class Step(Message, frozen=True):
     """While paused: play one environment step, in which a person holds these buttons."""
 
-    buttons: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    buttons: Buttons = 0
 
 
 class Begin(Message, frozen=True):

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from engine.config.fields import flag
+from engine.config.fields import flag, must_be_one_of
 from engine.config.game import CommandOption
 from engine.config.games import game_of, games
+from engine.config.reading import make_config, with_task
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runs import policies
-from mario_tui.commands.game_options import add_game_options, of_all, played_options
+from mario_tui.commands.game_options import add_game_options, given_options, of_all, played_options
 from mario_tui.commands.options import Parser, existing, need_terminal, whole
 from mario_tui.commands.policy_options import add_policy, check_policy, conditions_given, engine_arguments
 
@@ -28,7 +29,9 @@ def play_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="; ".join(("play yourself: arrows or WASD", *(keys.brief for keys in played_by_people if keys.brief))),
     )
-    parser.add_argument("--game", choices=games(), help=f"game to play without CHECKPOINT (default: {RunConfig.game})")
+    parser.add_argument("--game", metavar="|".join(games()),
+                        help="game to play without CHECKPOINT, or what of it: snake:8x8, gym:CartPole-v1 "
+                        f"(default: {RunConfig.game})")  # fmt: skip
     add_game_options(parser, _without_policy())
     parser.add_argument("--hold", type=whole("--hold", 20, 2000), metavar="MS",
                         help=f"with --human: how long a key press counts as held (default: {_HOLD_MS})")  # fmt: skip
@@ -51,18 +54,23 @@ def run(arguments: list[str]) -> int:
     for name in ("game", *_without_policy()):
         if options.checkpoint is not None and getattr(options, name, None) is not None:
             raise UserError(f"{flag(name)} can't be combined with CHECKPOINT, which determines the {name}")
-    game = game_of(options.game or RunConfig.game)
-    title = game.name
+    title = RunConfig.game if options.game is None else options.game
+    vars(options).update(with_task({**vars(options), "game": title}))
+    if options.game not in games():
+        raise UserError(f"--game {must_be_one_of(games(), title)}")
+    game = game_of(options.game)
     for name in _without_policy():
         if hasattr(options, name) and name not in game.person_options:
             having = (each for each in games() if name in game_of(each).person_options)
             raise UserError(f"{flag(name)} needs {' or '.join(f'--game {each}' for each in having)}")
+    keys = None
     if options.human:
-        if game.person_keys is None:
-            raise UserError(f"--human can't be combined with --game {game.name}, which only policies can play")
         for name in conditions_given(options):
             raise UserError(f"{flag(name)} can't be combined with --human; it is for policies")
         names = (*_without_policy(), *played_options())
+        keys = game.keys_of_person(make_config({"game": game.name, **given_options(vars(options), names, game.name)}))
+        if keys is None:
+            raise UserError(f"--human can't be combined with --game {game.name}, which only policies can play")
         for_engine = [f"--game={game.name}", *_engine_arguments(options, game.name, names)]
     else:
         if options.hold is not None:
@@ -85,7 +93,7 @@ def run(arguments: list[str]) -> int:
     from mario_tui.play import PlayApp
 
     hold_s = (options.hold or _HOLD_MS) / 1000
-    return PlayApp(title, for_engine, human=options.human, game=game.name, hold_s=hold_s).run_in_terminal()
+    return PlayApp(title, for_engine, keys=keys, game=game.name, hold_s=hold_s).run_in_terminal()
 
 
 def _without_policy() -> dict[str, CommandOption]:

@@ -168,13 +168,14 @@ def test_an_episode_of_its_policy_is_filmed(game: Game, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_person_plays_it(game: Game, tmp_path: Path) -> None:
-    assert game.person_keys is not None
+    keys = game.keys_of_person(make_config({"game": game.name}))
+    assert keys is not None
     terminal = Terminal("play", "--human", "--game", game.name, cwd=tmp_path, columns=120, rows=40)
-    terminal.wait_for("▶ 1x", "episode 1", next(iter(game.person_keys.help.values())))
+    terminal.wait_for("▶ 1x", "episode 1", next(iter(keys.help.values())))
     terminal.send("d")  # to the right, in every game
     wait_until(lambda: re.search(r"step [1-9]", terminal.text()), "a step")
     terminal.send("?")
-    terminal.wait_for("Your game", "esc: close", *game.person_keys.help.values())
+    terminal.wait_for("Your game", "esc: close", *keys.help.values())
     terminal.send("\x1b")
     wait_until(lambda: "esc: close" not in terminal.text(), "the end of the help")
     terminal.send("q")

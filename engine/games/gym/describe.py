@@ -43,8 +43,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 """The names of actions that Gymnasium's documentation gives, by the name of an environment."""
 _MINATAR = {"n": "none", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
-_KEYS = {"w": "w", "a": "a", "s": "s", "d": "d", " ": "space"}
-"""Textual's names of keys that environments name by a character."""
+_KEYS = {" ": "space", "\r": "enter", "\t": "tab", 273: "up", 274: "down", 275: "right", 276: "left",
+         0x4000004F: "right", 0x40000050: "left", 0x40000051: "down", 0x40000052: "up"}  # fmt: skip
+"""Textual's names of keys that environments name by a character, or by a number of pygame 1 or 2."""
 
 
 def main() -> None:
@@ -82,7 +83,7 @@ def spaces_of(env: str, env_args: str, env_import: str, normalize: bool) -> Spac
         masked="action_mask" in info,
         step_limit=None if spec is None else spec.max_episode_steps,
         threshold=None if spec is None or spec.reward_threshold is None else float(spec.reward_threshold),
-        frames_per_s=min(1000.0, float(made.metadata.get("render_fps") or 10)),
+        frames_per_s=_frames_per_s(made),
         renders="rgb_array" in (made.metadata.get("render_modes") or ()),
         keys=_keys(made, actions),
     )
@@ -152,15 +153,24 @@ def _action_names(made: gymnasium.Env[Any, Any], count: int) -> tuple[str, ...]:
     return tuple(map(printable, names))
 
 
+def _frames_per_s(made: gymnasium.Env[Any, Any]) -> float:
+    """Its own steps per second. Those of the Arcade Learning Environment are several frames of 60 per second."""
+    if hasattr(made.unwrapped, "ale"):
+        return 60 / float(np.mean(made.unwrapped._frameskip))  # type: ignore[attr-defined]
+    return min(1000.0, float(made.metadata.get("render_fps") or 10))
+
+
 def _keys(made: gymnasium.Env[Any, Any], actions: Discrete[Any]) -> dict[str, int]:
-    """The keys of a person that press one key at a time."""
+    """The keys of a person that are pressed alone, or "" for none."""
     keys: dict[str, int] = {}
     with contextlib.suppress(Exception):
         for pressed, action in made.unwrapped.get_keys_to_action().items():  # type: ignore[attr-defined]
-            characters = [pressed] if isinstance(pressed, str | int) else list(pressed)
-            if len(characters) == 1:
-                character = chr(characters[0]) if isinstance(characters[0], int) else str(characters[0])
-                name = _KEYS.get(character, character)
+            together = [pressed] if isinstance(pressed, int) else list(pressed)
+            key = together[0] if together else ""
+            if isinstance(key, int) and key < 128:
+                key = chr(key)
+            name = _KEYS.get(key, str(key).lower())
+            if len(together) < 2 and (name in _KEYS.values() or name == "" or (name.isalnum() and len(name) == 1)):
                 keys[name] = int(action) - int(actions.start)
     return {key: action for key, action in keys.items() if 0 <= action < actions.n}
 

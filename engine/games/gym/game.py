@@ -10,8 +10,9 @@ import msgspec
 
 from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, must_be_one_of
-from engine.config.game import CommandOption, Game, Preset, Spec
+from engine.config.game import CommandOption, Game, PersonKeys, Preset, Spec
 from engine.config.run_config import RunConfig
+from engine.games.gym.keys import keys_of
 from engine.games.gym.options import GymOptions, options_of
 from engine.games.gym.spaces import CARTPOLE, ask, asked_of, label, parsed
 from engine.games.gym.view import view_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from engine.config.following import Following
     from engine.envs.lanes import Lanes
-    from engine.envs.played_game import PlayedGame
+    from engine.envs.played_game import PersonControls, PlayedGame
 
 _SKIPPED = 4
 """Frames per action with `--max-of-two` (Mnih et al. 2015)."""
@@ -56,6 +57,10 @@ class Gym(Game):
     played_options = {
         name: CommandOption(f"of a policy from elsewhere that names {what} of somebody's own: {what} that you trust")
         for name, what in (("env", "an environment"), ("env_import", "a function"), ("network", "a network"))
+    }
+    person_options = {
+        "env_args": CommandOption("with --human: arguments of the environment, a JSON object"),
+        **{name: how for name, how in played_options.items() if name != "network"},
     }
     sample_bytes = 400
     presets = {
@@ -216,6 +221,26 @@ class Gym(Game):
         own_steps = parsed(metadata["spaces"]).frames_per_s
         metadata = _with(metadata, others)
         return game_of_policy(policy, metadata, conditions.epsilon, steps_per_s=own_steps / metadata["frame_skip"])
+
+    def keys_of_person(self, config: RunConfig) -> PersonKeys:
+        options = options_of(config)
+        return keys_of(options.env, parsed(options.spaces)).person
+
+    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
+        from engine.config.reading import make_config
+        from engine.evaluation.stepped_game import game_of_person
+        from engine.games.gym.person import GymPerson
+
+        options = options_of(make_config({"game": self.name, **others}))
+        spaces = parsed(options.spaces)
+        keys = keys_of(options.env, spaces)
+        return game_of_person(
+            self,
+            lambda lanes, seed: GymPerson(lanes, seed, keys, controls),
+            controls,
+            steps_per_s=spaces.frames_per_s,
+            **others,
+        )
 
 
 def _with(metadata: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:

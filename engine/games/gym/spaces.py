@@ -67,7 +67,8 @@ class Spaces(msgspec.Struct, frozen=True, kw_only=True):
     renders: bool = False
     """Whether it draws pictures (`rgb_array`)."""
     keys: dict[str, Annotated[int, msgspec.Meta(ge=0, lt=MAX_ACTIONS)]] = {}
-    """The keys of a person and their actions, where the environment names them (`get_keys_to_action`)."""
+    """The keys of a person, by Textual's names, and their actions, where the environment names them
+    (`get_keys_to_action`); empty: no key."""
 
     @property
     def is_board(self) -> bool:
@@ -103,6 +104,8 @@ def parsed(text: str) -> Spaces:
             raise ValueError("the shape does not fit the kind, or is too large")
         if len(set(spaces.actions)) != len(spaces.actions):
             raise ValueError("two actions have one name")
+        if not all(action < len(spaces.actions) for action in spaces.keys.values()):
+            raise ValueError("a key is for an action that there is not")
         if spaces.mean and not len(spaces.mean) == len(spaces.deviation) == spaces.shape[0]:
             raise ValueError("mean and deviation do not fit the shape")
         if not all(map(math.isfinite, (*spaces.mean, *spaces.deviation))):
