@@ -46,9 +46,7 @@ def check_code(values: Mapping[str, Any], typed: Mapping[str, Any], source: Path
     own = _own_code(source)
     for name, value in named_code(values).items():
         if typed.get(name) is None and own.get(name) != value:
-            raise ConfigError(
-                name, f"must be given, because {who} names code that would be imported; if you trust it: {value}"
-            )
+            raise ConfigError(name, f"must be given, because {who} names code that would run; if you trust it: {value}")
 
 
 def _own_code(source: Path | None) -> dict[str, str]:

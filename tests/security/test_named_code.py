@@ -64,6 +64,15 @@ def test_code_of_a_strangers_run_or_policy_is_not_imported(trained: Path, strang
     assert "--network must be given" in refused("eval", run, "--env", f"{where}:Corridor-v0", cwd=trained.parent)
 
 
+def test_arguments_of_a_strangers_environment_are_not_used(tmp_path: Path) -> None:
+    """Gymnasium itself has environments that import what their arguments name."""
+    said = {"game": "gym", "env": "GymV26Environment-v0", "env_args": '{"env_id": "antigravity:Env-v0"}'}
+    with pytest.raises(ConfigError, match="--env-args must be given"):
+        check_code(said, {}, tmp_path, "the policy")
+    check_code(said, {"env_args": said["env_args"]}, tmp_path, "the policy")
+    check_code({**said, "env_args": "{}"}, {}, tmp_path, "the policy")
+
+
 def test_what_the_user_types_is_imported(trained: Path, stranger: Run, tmp_path: Path) -> None:
     typed = ("--env", "my_env:Corridor-v0", "--network", "my_env:Linear")
     elsewhere = new_folder(tmp_path / "elsewhere")  # the same code in another place

@@ -53,15 +53,14 @@ class Gym(Game):
     networks = ("mlp", "grid", "nature", "small", "impala")
     takes_networks = True
     policy_options = (*_ASKED, *_SEEN, *_PLAYED)
-    imports = ("env", "env_import", "network")
+    imports = ("env", "env_args", "env_import", "network")
     played_options = {
         name: CommandOption(f"of a policy from elsewhere that names {what} of somebody's own: {what} that you trust")
-        for name, what in (("env", "an environment"), ("env_import", "a function"), ("network", "a network"))
-    }
-    person_options = {
-        "env_args": CommandOption("with --human: arguments of the environment, a JSON object"),
-        **{name: how for name, how in played_options.items() if name != "network"},
-    }
+        for name, what in {
+            "env": "an environment", "env_args": "arguments", "env_import": "a function", "network": "a network",
+        }.items()
+    }  # fmt: skip
+    person_options = {name: how for name, how in played_options.items() if name != "network"}
     sample_bytes = 400
     presets = {
         # Mnih et al. 2015 with the evaluation protocol of Machado et al. 2018: sticky actions, no end at the loss of a
