@@ -177,9 +177,11 @@ def main() -> int:
 
 
 def _options() -> tuple[argparse.Namespace, list[str]]:
-    """The options of all games, and the other arguments: a game's own, as `--name=value`."""
+    """The options of all games, and the other arguments: a game's own, as `--name=value`. The policy comes first."""
+    first = sys.argv[1:2]
+    policy = ["--policy", *first] if first and not first[0].startswith("--") else first
     parser = argparse.ArgumentParser(prog="engine.commands.play", allow_abbrev=False)
-    parser.add_argument("policy", type=Path, nargs="?")
+    parser.add_argument("--policy", type=Path)
     parser.add_argument("--epsilon", type=float, default=0.0)
     parser.add_argument("--noop-min", type=int, default=0)
     parser.add_argument("--noop-max", type=int, default=0)
@@ -189,7 +191,7 @@ def _options() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--episodes", type=int)
     parser.add_argument("--record", type=Path)
     parser.add_argument("--unpaced", action="store_true")
-    return parser.parse_known_args()
+    return parser.parse_known_args([*policy, *sys.argv[2:]])
 
 
 def _game(options: argparse.Namespace, others: list[str], controls: Controls) -> PlayedGame:
