@@ -46,22 +46,36 @@ def stranger(trained: Path, tmp_path: Path) -> Run:
     return Run(next((tmp_path / "unpacked").iterdir()))
 
 
-def test_code_of_a_strangers_run_or_policy_is_not_imported(trained: Path, stranger: Run) -> None:
-    where = str(trained / "my_env.py")
-    run = str(stranger.path)
-    for command in (
-        ("eval", run), ("play", run, "--record", "x.gif"), ("export", run, "--format", "onnx"),
-        ("--no-ui", "--resume", run, "--steps", "500"), ("--no-ui", "--resume", run, "--eval-only"),
-        ("--no-ui", *TYPED[:2], "--initial-policy", run),
-    ):  # fmt: skip
-        if command[1] == "--game":  # what is typed is imported: its own network is not
-            done = run_program(*command, cwd=trained, check=2)
-            assert f"must have network mlp, as this run, got {where}:Linear" in done.stderr
-            (trained / "imported").unlink()
-            continue
-        line = refused(*command, cwd=trained)
-        assert "--env must be given" in line and line.endswith(f"{where}:Corridor-v0"), command
-    assert "--network must be given" in refused("eval", run, "--env", f"{where}:Corridor-v0", cwd=trained.parent)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("eval", "RUN"),
+        ("--no-ui", "--resume", "RUN", "--steps", "500"),
+        *(pytest.param(command, marks=pytest.mark.long) for command in (
+            ("play", "RUN", "--record", "x.gif"), ("--no-ui", "--resume", "RUN", "--eval-only"),
+        )),
+    ],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_code_of_a_strangers_run_or_policy_is_not_imported(
+    command: tuple[str, ...], trained: Path, stranger: Run
+) -> None:
+    line = refused(*(str(stranger.path) if word == "RUN" else word for word in command), cwd=trained)
+    assert "--env must be given" in line and line.endswith(f"{trained / 'my_env.py'}:Corridor-v0")
+
+
+@pytest.mark.long
+def test_each_option_that_names_code_has_to_be_typed(trained: Path, stranger: Run) -> None:
+    env = f"{trained / 'my_env.py'}:Corridor-v0"
+    assert "--network must be given" in refused("eval", str(stranger.path), "--env", env, cwd=trained.parent)
+    done = run_program("--no-ui", *TYPED[:2], "--initial-policy", str(stranger.path), cwd=trained, check=2)
+    assert f"must have network mlp, as this run, got {trained / 'my_env.py'}:Linear" in done.stderr
+
+
+@pytest.mark.long
+def test_nor_is_it_to_export_its_policy(trained: Path, stranger: Run) -> None:
+    pytest.importorskip("onnx")
+    assert "--env must be given" in refused("export", str(stranger.path), "--format", "onnx", cwd=trained)
 
 
 def test_arguments_of_a_strangers_environment_are_not_used(tmp_path: Path) -> None:

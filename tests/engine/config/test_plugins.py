@@ -156,6 +156,7 @@ def test_it_trains_resumes_and_is_evaluated_and_only_processes_that_play_import_
     assert all(any(each in line for line in by) for each in allowed)
 
 
+@pytest.mark.long
 def test_what_its_own_code_checks_is_refused_before_a_run_starts(catch: Path, tmp_path: Path) -> None:
     for given, refused in (
         (("--board", "3x3", "--paddle", "4"), "--paddle must be at most the board's width, 3, got 4"),
@@ -167,6 +168,7 @@ def test_what_its_own_code_checks_is_refused_before_a_run_starts(catch: Path, tm
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.long
 def test_lanes_that_are_not_what_the_game_said_end_the_run_with_a_reason(catch: Path, tmp_path: Path) -> None:
     (catch / "plugin_catch" / "game.py").write_text(GOOD.replace("Spec((2, height", "Spec((3, height"))
     failed = json_lines(run_program(*CATCH, cwd=tmp_path, check=1).stdout)[-1]
@@ -278,6 +280,7 @@ def test_the_outcomes_of_built_in_games_are_what_packages_may_declare(game: str)
     describe._check_outcome(game_of(game).outcome)
 
 
+@pytest.mark.long
 def test_one_that_was_broken_can_be_used_when_it_is_asked_for(
     catch: Path, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
