@@ -13,7 +13,7 @@ from engine.envs.lanes import VectorStep
 from engine.protocol.messages import Episode
 from engine.protocol.outcome import MAX_RESULTS, Outcome
 
-_LARGEST = 1e15
+LARGEST_RETURN = 1e15
 """Return and result that a checkpoint can hold (`engine.runs.run.Score`)."""
 
 
@@ -118,7 +118,7 @@ def ended_episodes(step: VectorStep, cleared: NDArray[np.int64] | None = None) -
         if len(episode.results) > MAX_RESULTS:
             raise ValueError(f"an episode must have at most {MAX_RESULTS} results, got {len(episode.results)}")
         for name, number in (("return", episode.episode_return), *(("result", each) for each in episode.results)):
-            if not abs(number) <= _LARGEST:
+            if not abs(number) <= LARGEST_RETURN:
                 raise ValueError(f"a {name} of an episode must be between -1e15 and 1e15, got {number}")
     return episodes
 

@@ -16,7 +16,7 @@ from engine.runs.checkpoints import POLICY_FILE, CheckpointError, Manifest, chec
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runs.tensor_check import LARGEST, check_tensors
 from engine.runtime.safetensors_header import TensorEntry
-from engine.runtime.stored_arrays import LARGEST_COUNT, LARGEST_PRIORITY, LARGEST_REWARD
+from engine.runtime.stored_arrays import LARGEST_COUNT, LARGEST_OBSERVATION, LARGEST_PRIORITY, LARGEST_REWARD
 
 _SLOTS = ("step", "exp_avg", "exp_avg_sq")
 """Tensors of the optimiser for each parameter, `<index>.<slot>`."""
@@ -121,7 +121,7 @@ def _tensors(path: Path, largest: float = LARGEST) -> dict[str, TensorEntry]:
 
 
 def _bounds(name: str, largest: float) -> tuple[float, float]:
-    largest = LARGEST_REWARD if name == "rewards" else largest
+    largest = LARGEST_REWARD if name == "rewards" else LARGEST_OBSERVATION if name == "frames" else largest
     return (0.0, _UPPER[name]) if name in _UPPER else (-largest, largest)
 
 

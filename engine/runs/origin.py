@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.config.games import game_of
 from engine.runs import policies
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
-from engine.runs.run import RECORD_FILE
+from engine.runs.run import run_folder
 
 _MOST = 2**53
 
@@ -32,7 +32,7 @@ def origin_of(policy: Path) -> Origin:
     metadata = policy_metadata(policy)
     game = game_of(metadata["game"])
     trained_on = metadata.get(game.tasks)
-    run = next((folder for folder in list(policy.parents)[:2] if (folder / RECORD_FILE).is_file()), None)
+    run = run_folder(policy)
     return Origin(
         name=_name(policy, run),
         run=None if run is None else run.name,

@@ -281,6 +281,11 @@ def initial_record(run: Run, config: Description, state: State, at: float, reaso
     )
 
 
+def run_folder(path: Path) -> Path | None:
+    """The folder of the run that the path is, or in which it is a checkpoint or a policy; None outside of runs."""
+    return next((folder for folder in (path, *path.parents[:2]) if (folder / RECORD_FILE).is_file()), None)
+
+
 def utf8_path(path: Path) -> Path:
     """The resolved path. Raises `UserError` if it is not valid UTF-8."""
     resolved = path.resolve()

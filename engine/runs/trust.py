@@ -17,7 +17,7 @@ import msgspec
 from engine.config.fields import ConfigError
 from engine.config.run_config import RunConfig
 from engine.config.user_code import named_code
-from engine.runs.run import RECORD_FILE, Run, path_digest, utf8_path
+from engine.runs.run import Run, path_digest, run_folder, utf8_path
 from engine.runtime.files import write_atomically
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
@@ -51,12 +51,10 @@ def check_code(values: Mapping[str, Any], typed: Mapping[str, Any], source: Path
 
 def _own_code(source: Path | None) -> dict[str, str]:
     """The code that the run in whose folder the source lies names, if it is marked."""
-    if source is None:
-        return {}
-    for folder in (source, *list(source.parents)[:2]):
-        if (folder / RECORD_FILE).is_file():
-            with contextlib.suppress(OSError, ValueError):
-                return read_json(_marks() / path_digest(utf8_path(folder)), dict[str, str], _MAX_BYTES)
+    folder = None if source is None else run_folder(source)
+    if folder is not None:
+        with contextlib.suppress(OSError, ValueError):
+            return read_json(_marks() / path_digest(utf8_path(folder)), dict[str, str], _MAX_BYTES)
     return {}
 
 

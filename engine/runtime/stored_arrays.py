@@ -16,6 +16,8 @@ LARGEST_COUNT = 2**53
 """Of steps, entries and episodes: floats hold all whole numbers up to here."""
 LARGEST_REWARD = 1e30
 """No return of float32 overflows."""
+LARGEST_OBSERVATION = 1e30
+"""Of the numbers of a vector."""
 LEAST_PRIORITY, LARGEST_PRIORITY = 1e-100, 1e100
 """Between them, no importance weight is 0, infinite or NaN."""
 LARGEST_FLOAT = float(np.finfo(np.float32).max)

@@ -29,13 +29,13 @@ from tests.support.app import app_is_there, opened, text, until
 from tests.support.program import kill_hosts, next_event, run_program, the_run, wait_until
 
 LOOP = """
-import os, sys, time
+import os, signal, sys, time
 import numpy as np
 import mario_tui
 with mario_tui.Reporter("loop", actions=["left", "right"], results=["score"], goal="flag", game="Pole-v1",
                         options={"lr": 1e-3, "net": None}, sinks="json-lines") as run:
     if "forks" in sys.argv and os.fork() == 0:  # as a data loader does: it inherits all files
-        time.sleep(600)
+        signal.pause()
     for step in range(1, 10**9):
         run.progress(env_steps=step, updates=step // 2, loss=1 / step)
         if step % 10 == 0:
@@ -51,7 +51,7 @@ with mario_tui.Reporter("loop", actions=["left", "right"], results=["score"], go
             raise RuntimeError("out of luck")
         if os.path.exists("enough"):
             break
-        time.sleep(0.005)
+        time.sleep(0.005)  # what a step of the loop takes
 print("trained to the end")
 """
 

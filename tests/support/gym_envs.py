@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,14 @@ class Faulty(gymnasium.Env[Any, Any]):
         if self._fault == "raise":
             raise RuntimeError("the joint is broken")
         if self._fault == "hang":
-            while True:
-                time.sleep(0.1)
+            threading.Event().wait()
         reward = float("nan") if self._fault == "reward" else 1.0
-        wrong = {"nan": np.full(3, np.nan, np.float32), "shape": np.zeros(5, np.float32), "dtype": np.array(["a"] * 3)}
+        wrong = {
+            "nan": np.full(3, np.nan, np.float32),
+            "shape": np.zeros(5, np.float32),
+            "huge": np.full(3, 3e38),
+            "dtype": np.array(["a"] * 3),
+        }
         return wrong.get(self._fault, observation), reward
 
     def _observation(self) -> Any:

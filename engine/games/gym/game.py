@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +143,6 @@ class Gym(Game):
             following.at_least("frame_skip", _SKIPPED, "max_of_two")
         values, asked = following.values, asked_of(following.values)
         if parsed(values["spaces"]).asked != asked and "spaces" not in following.given:  # given ones `check` refuses
-            _check_arguments(values["env_args"])
             following.set("spaces", CARTPOLE if asked == parsed(CARTPOLE).asked else ask(asked))
         if parsed(values["spaces"]).kind == "image":
             for name, value in _OF_IMAGES.items():
@@ -152,7 +150,6 @@ class Gym(Game):
 
     def check(self, config: RunConfig) -> None:
         options = options_of(config)
-        _check_arguments(options.env_args)
         spaces = parsed(options.spaces)
         if spaces.asked != asked_of(config.values()):
             raise ConfigError("spaces", "must be those of its environment")
@@ -210,7 +207,7 @@ class Gym(Game):
     ) -> Lanes:
         from engine.config.tasks import config_of_policy
 
-        return self.make_lanes(config_of_policy(_with(metadata, others)), lanes, threads=threads, seed=seed)
+        return self.make_lanes(config_of_policy(_with_chosen_code(metadata, others)), lanes, threads=threads, seed=seed)
 
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
@@ -218,7 +215,7 @@ class Gym(Game):
         from engine.evaluation.stepped_game import game_of_policy
 
         own_steps = parsed(metadata["spaces"]).frames_per_s
-        metadata = _with(metadata, others)
+        metadata = _with_chosen_code(metadata, others)
         return game_of_policy(policy, metadata, conditions.epsilon, steps_per_s=own_steps / metadata["frame_skip"])
 
     def keys_of_person(self, config: RunConfig) -> PersonKeys:
@@ -242,7 +239,7 @@ class Gym(Game):
         )
 
 
-def _with(metadata: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _with_chosen_code(metadata: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of a policy with the code that was chosen instead: the same in another place."""
     known = {**metadata, **{name: chosen[name] for name in Gym.played_options if chosen.get(name) is not None}}
     spaces = msgspec.structs.replace(parsed(metadata["spaces"]), asked=asked_of(known))
@@ -254,12 +251,3 @@ def _fitting(frame_shape: tuple[int, ...]) -> tuple[str, ...]:
     if len(frame_shape) == 1:
         return ("mlp",)
     return ("grid", "impala") if min(frame_shape[-2:]) < 36 else ("nature", "small", "impala")
-
-
-def _check_arguments(text: str) -> None:
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise ConfigError("env_args", f"must be a JSON object, got {text!r} ({error})") from None
-    if not isinstance(given, dict):
-        raise ConfigError("env_args", f"must be a JSON object, got {text!r}")

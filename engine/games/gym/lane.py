@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.user_code import described_error
+from engine.envs.episode import LARGEST_RETURN
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import GymOptions
 from engine.games.gym.pictures import fitted, of_planes, of_vector
@@ -20,9 +21,6 @@ from engine.protocol.failures import HopelessError
 _LOG = logging.getLogger(__name__)
 _TRIES = 3
 """Times that an environment is made anew without a whole episode in between."""
-
-
-_LARGEST_REWARD = 1e15
 
 
 class Moved(NamedTuple):
@@ -111,7 +109,7 @@ class Lane:
                 reward += float(gained)
                 terminated, truncated = bool(ended), bool(cut) and not ended
                 before, self._raw = self._raw, self._observations.checked(observation)
-            if not abs(reward) <= _LARGEST_REWARD:
+            if not abs(reward) <= LARGEST_RETURN:
                 raise ValueError(f"a reward must be a number within 1e15, got {reward}")
             mask = self._mask_of(info)
         except Exception as error:
@@ -171,17 +169,9 @@ class Lane:
         frame = self._frame
         if largest is not None:
             return of_vector(frame, largest)
-        return (
-            fitted(frame)
-            if frame.ndim == 2
-            else fitted(np.moveaxis(frame, 0, -1))
-            if self._is_color
-            else of_planes(frame)
-        )
-
-    @property
-    def _is_color(self) -> bool:
-        return not self._spaces.is_board
+        if frame.ndim == 2:
+            return fitted(frame)
+        return of_planes(frame) if self._spaces.is_board else fitted(np.moveaxis(frame, 0, -1))
 
     def close(self) -> None:
         try:

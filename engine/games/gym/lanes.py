@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import gymnasium
@@ -36,7 +36,7 @@ class GymLanes:
         observations = Observations(self._spaces, view_of(options))
         make = maker(options)
         self._lanes = [Lane(lane, make, options, self._spaces, observations, seed) for lane in range(lanes)]
-        self._no_task, self._all = np.full(lanes, -1, np.int64), np.ones(lanes, np.bool_)
+        self._no_task = np.full(lanes, -1, np.int64)
         self._none = np.zeros((lanes, 0), np.float64)
         self.masks: NDArray[np.bool_] | None = None
         self._largest = np.full(spec.frame_shape, 1e-3, np.float32) if self._spaces.kind != "image" else None
@@ -45,11 +45,11 @@ class GymLanes:
     def reset(self) -> Frames:
         frames, masks = self._begin(range(self.lanes))
         self._returns, self._lengths = np.zeros(self.lanes), np.zeros(self.lanes, np.int64)
-        self._frames = np.stack(frames)
         self.masks = np.stack(masks) if self.spec.masked else None
-        return self._frames
+        return np.stack(frames)
 
-    def _begin(self, lanes: Any) -> tuple[list[Any], list[Any]]:
+    def _begin(self, lanes: Iterable[int]) -> tuple[list[Any], list[Any]]:
+        """Begin an episode in some lanes. Returns its first frame and mask in each."""
         begun = []
         for lane in lanes:
             with self._watch.at(lane):
@@ -153,10 +153,10 @@ class _Watch:
         self._name, self._lanes = name, lanes
         self._lane, self._since = -1, 0.0
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     def at(self, lane: int) -> _Watch:
+        """Watches the lane until the end of the `with` block."""
         self._lane, self._since = lane, time.monotonic()
         return self
 

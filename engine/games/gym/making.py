@@ -27,7 +27,7 @@ def make_environment(env: str, env_args: str, env_import: str, **others: Any) ->
         _register(_REGISTERING[namespace], "env")
     if module:
         import_module(module, "env")
-    arguments = {**json.loads(env_args), **others}
+    arguments = {**_arguments(env_args), **others}
     try:
         return gymnasium.make(id, disable_env_checker=True, **arguments)
     except error.DependencyNotInstalled as failure:
@@ -38,6 +38,16 @@ def make_environment(env: str, env_args: str, env_import: str, **others: Any) ->
         raise ConfigError("env_args", f"{id} does not take them: {in_a_line(str(failure))}") from None
     except Exception as failure:
         raise ConfigError("env", f"{id} can't be made: {described_error(failure)}") from None
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ConfigError("env_args", f"must be a JSON object, got {text!r} ({error})") from None
+    if not isinstance(given, dict):
+        raise ConfigError("env_args", f"must be a JSON object, got {text!r}")
+    return given
 
 
 @cache  # what is registered twice warns

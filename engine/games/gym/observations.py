@@ -10,6 +10,7 @@ from PIL import Image
 
 from engine.games.gym.spaces import Spaces
 from engine.games.gym.view import View
+from engine.runtime.stored_arrays import LARGEST_OBSERVATION
 
 Raw = NDArray[Any]
 """An observation: a vector [n], or an image [height, width, planes], of any dtype."""
@@ -45,8 +46,9 @@ class Observations:
                 raise ValueError(f"an observation must have the shape {spaces.shape}, got {raw.shape}")
         elif raw.shape != self._raw_shape and not (self._flat and raw.shape == self._raw_shape[:2]):
             raise ValueError(f"an observation must have the shape {self._raw_shape}, got {raw.shape}")
-        if raw.dtype.kind == "f" and not np.isfinite(raw).all():
-            raise ValueError(f"an observation has {'NaN' if np.isnan(raw).any() else 'an infinite number'}")
+        if raw.dtype.kind == "f" and not (np.abs(raw) <= LARGEST_OBSERVATION).all():
+            what = "NaN" if np.isnan(raw).any() else "a number beyond 1e30"
+            raise ValueError(f"an observation has {what}")
         if spaces.kind == "vector":
             return raw
         if raw.ndim == 2:

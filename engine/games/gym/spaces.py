@@ -156,11 +156,6 @@ def ask(asked: tuple[str, str, str, bool]) -> str:
         raise ConfigError("env", f"the process that makes {asked[0]} ended without an answer ({how})") from None
     if told.spaces is None:
         raise ConfigError(told.field, told.failure)
-    return parsed_text(told.spaces)
-
-
-def parsed_text(spaces: Spaces) -> str:
-    """The text of spaces that hold together. Raises `ConfigError`."""
-    text = spaces.text()
-    parsed(text)
+    text = told.spaces.text()
+    parsed(text)  # checks it
     return text

@@ -124,6 +124,7 @@ def test_the_loss_of_a_life_ends_what_is_learned_but_not_the_episode() -> None:
     [
         ("raise", "RuntimeError: the joint is broken"),
         ("nan", "an observation has NaN"),
+        ("huge", "an observation has a number beyond 1e30"),
         ("shape", "an observation must have the shape (3,), got (5,)"),
         ("dtype", "an observation must have numbers, got <U1"),
         ("reward", "a reward must be a number within 1e15, got nan"),
