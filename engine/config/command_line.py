@@ -11,7 +11,7 @@ from typing import Any
 from engine.config.defaults import defaults
 from engine.config.fields import FieldSpec, check, coerce, flag, is_int, is_text, read_number
 from engine.config.games import own_options
-from engine.config.reading import ALIASES, make_config, with_task
+from engine.config.reading import ALIASES, completed, with_task
 from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
 from engine.config.user_code import located
 
@@ -95,22 +95,21 @@ def _unit(spec: FieldSpec) -> str:
 def command_line(config: RunConfig) -> str:
     """The command that starts a run with these options. Only what differs from the defaults is written out, and what an
     initial policy or other options would decide otherwise."""
-    game, options = config.game_info, config.options()
-    found_out = {name: options.pop(name) for name, spec in own_options(config.game).items() if spec.metadata["hidden"]}
-    kinds = {"game": config.game, "runner": config.runner}
+    game, options, values = config.game_info, config.options(), config.values()
+    hidden = {name for name, spec in own_options(config.game).items() if spec.metadata["hidden"]}
+    kinds = {"game": config.game, "runner": config.runner, **{name: values[name] for name in hidden}}
     words = ["mario-tui", "--game", config.game]
     if not game.chosen_by_options:
-        kinds[game.tasks] = options.pop(game.tasks)
-        words[-1] += f":{kinds[game.tasks]}"
-    defaults = make_config(kinds, beneath=found_out).options()
+        kinds[game.tasks] = values[game.tasks]
+        words[-1] += f":{values[game.tasks]}"
+    defaults = completed(kinds)
     always = game.of_policy if config.initial_policy is not None else ()
-    written = {name for name, value in options.items() if value != defaults.get(name) or name in always} - kinds.keys()
-    given = {name: options[name] for name in written}
-    followed = make_config({**kinds, **given}, beneath=found_out).options()
+    written = {name for name in options if values[name] != defaults[name] or name in always} - kinds.keys()
+    followed = completed({**kinds, **{name: options[name] for name in written}})
     if config.runner != RunConfig.runner:
         words += ["--runner", config.runner]
     for name, value in options.items():
-        if name not in written and value == followed.get(name):
+        if name in kinds or (name not in written and values[name] == followed[name]):
             continue
         if isinstance(value, bool):
             words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))

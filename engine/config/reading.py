@@ -80,13 +80,18 @@ def as_given(options: Mapping[str, Any]) -> dict[str, Any]:
     if they were not given."""
     specs = specs_of(options["game"])
     known = {name: coerce(specs[name], value) for name, value in options.items()}
-    found_out = {name: known.pop(name) for name in list(known) if specs[name].metadata["hidden"]}
     given = {}
     for name, value in known.items():
         rest = {each: known[each] for each in known if each != name}
-        if name in _KINDS or _completed(rest, found_out).values[name] != value:
+        if not specs[name].metadata["hidden"] and (name in _KINDS or completed(rest)[name] != value):
             given[name] = value
     return given
+
+
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a run that is given some, not checked together. What a game has found out is best among them: the
+    run may be a stranger's, and to find it out again may run the code that its other options name."""
+    return _completed(values, {}).values
 
 
 def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any], source: str | None = None) -> Following:

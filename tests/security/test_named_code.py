@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
 from engine.runs.run import Run
 from engine.runs.trust import check_code
+from mario_tui.data.form import Form
 from tests.support.program import run_program, the_run
 
 TYPED = ("--game", "gym:my_env:Corridor-v0", "--network", "my_env:Linear")
@@ -115,3 +117,14 @@ def test_a_file_beside_the_user_hides_no_module(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "own")
     (folder / "json.py").write_text("raise RuntimeError('imported instead of the real one')\n")
     run_program(*SHORT, *TYPED, "--steps", "200", "--eval-every", "0", cwd=folder)
+
+
+def test_a_list_and_a_form_of_a_strangers_run_import_nothing(trained: Path, stranger: Run) -> None:
+    """Home shows the command of the selected run, and a form its options."""
+    env_args = {"env_args": '{"width":5}'}
+    config = stranger.config().changed(
+        **env_args, spaces=stranger.config().value("spaces").replace(r'"{}"', '"{\\"width\\":5}"')
+    )
+    assert "--env-args" in command_line(config)
+    assert Form(config.options(), stranger.name).config().value("env_args") == env_args["env_args"]
+    assert not (trained / "imported").exists()

@@ -54,8 +54,11 @@ class Faulty(gymnasium.Env[Any, Any]):
     _steps = 0
     _left = -1
 
-    def __init__(self, fault: str = "", good: int = 100, times: int = 1, render_mode: str | None = None) -> None:
-        self.observation_space = spaces.Box(-1, 1, (3,), np.float32)
+    def __init__(
+        self, fault: str = "", good: int = 100, times: int = 1, scale: float = 1.0, render_mode: str | None = None
+    ) -> None:
+        self.observation_space = spaces.Box(-scale, scale, (3,), np.float32)
+        self._scale = scale
         self.action_space = spaces.Discrete(2)
         self._fault, self._good = fault, good
         if Faulty._left < 0:
@@ -92,7 +95,7 @@ class Faulty(gymnasium.Env[Any, Any]):
         return wrong.get(self._fault, observation), reward
 
     def _observation(self) -> Any:
-        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return self.np_random.uniform(-self._scale, self._scale, 3).astype(np.float32)
 
 
 gymnasium.register("Squares-v0", entry_point=f"{__name__}:Squares", max_episode_steps=60)
