@@ -25,13 +25,13 @@ from engine.config.fields import LARGEST, NONE, ConfigError
 from engine.config.reported_loop import ReportedLoop
 from engine.config.run_config import RunConfig
 from engine.config.sinks import check_sinks, sink_names
-from engine.envs.episode import EpisodeRecord
+from engine.envs.episode import LARGEST_RETURN, EpisodeRecord
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import Command, Pause, Render, Resume, Stop
 from engine.protocol.failures import describe
-from engine.protocol.messages import Done, Episode, Evaluation, Failed, Frame, Lanes, Log, Obeys, Report
-from engine.protocol.outcome import Goal, Outcome, Result
+from engine.protocol.messages import Done, Evaluation, Failed, Frame, Lanes, Log, Obeys, Report
+from engine.reporting.checked import float_of, number_of, option_of, outcome_of, text_of
 from engine.runners.coordination.stats.counters import Counters
 from engine.runners.coordination.stats.lanes import LaneStats
 from engine.runners.message_queue import CommandQueue, ReportQueue
@@ -44,7 +44,6 @@ _REPORT_EVERY_S = 0.5
 _MOST = 4096
 """Episodes, evaluations and log lines that may wait for the host to read them."""
 _CLOSE_S = 10.0
-_LARGEST = 1e15
 _MOST_LANES = 1024
 
 
@@ -72,7 +71,7 @@ _NAMES = Numbers.__annotations__
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("env_steps", "frames", "updates", "replay_size", "replay_capacity"), (0, LARGEST)),
     **dict.fromkeys(("epsilon", "beta"), (0, 1)),
-    "learning_rate": (0, _LARGEST),
+    "learning_rate": (0, LARGEST_RETURN),
 }
 """Of the numbers that must have some."""
 
@@ -112,23 +111,23 @@ class Reporter:
         sinks: str = NONE,
         run_dir: str = RunConfig.run_dir,
     ) -> None:
-        if reason := name_error(_text("name", name), None):
+        if reason := name_error(text_of("name", name), None):
             raise ValueError(f"name {reason}")
         try:
             check_sinks(sink_names(sinks))
         except ConfigError as error:
             raise ValueError(f"sinks {error.reason}") from None
         described = ReportedLoop(
-            game=_text("game", game),
-            steps=0 if total_steps is None else int(_number("total_steps", total_steps, 1, LARGEST)),
-            outcome=_outcome(results, goal),
-            action_names=[_text("actions", each) for each in actions],
-            loop_options={str(name): _option(value) for name, value in (options or {}).items()},
+            game=text_of("game", game),
+            steps=0 if total_steps is None else int(number_of("total_steps", total_steps, 1, LARGEST)),
+            outcome=outcome_of(results, goal),
+            action_names=[text_of("actions", each) for each in actions],
+            loop_options={str(name): option_of(value) for name, value in (options or {}).items()},
             sinks=sinks,
             run_dir=run_dir,
         )
         self._outcome, self._steps = described.outcome, described.steps
-        self._lanes = int(_number("lanes", lanes, 1, _MOST_LANES))
+        self._lanes = int(number_of("lanes", lanes, 1, _MOST_LANES))
         self._counters, self._lane_stats = Counters(), LaneStats(self._outcome, 1, self._lanes)
         self._numbers: dict[str, float] = {}
         self._waiting = deque[tuple[int, float, EpisodeRecord] | Report]()
@@ -172,7 +171,7 @@ class Reporter:
         for name, value in numbers.items():
             if name not in _NAMES:
                 raise ValueError(f"progress takes {', '.join(_NAMES)}, got {name}")
-            checked[name] = _number(name, value, *_BOUNDS[name]) if name in _BOUNDS else _float(name, value)
+            checked[name] = number_of(name, value, *_BOUNDS[name]) if name in _BOUNDS else float_of(name, value)
         self._numbers.update(checked)
 
     def episode(
@@ -188,9 +187,9 @@ class Reporter:
         if success and self._outcome.goal is None:
             raise ValueError("success must be False for a Reporter without a goal")
         record = EpisodeRecord(
-            lane=int(_number("lane", lane, 0, self._lanes - 1)),
-            episode_return=_number("episode_return", episode_return),
-            length=int(_number("length", length, 0, LARGEST)),
+            lane=int(number_of("lane", lane, 0, self._lanes - 1)),
+            episode_return=number_of("episode_return", episode_return),
+            length=int(number_of("length", length, 0, LARGEST)),
             success=bool(success),
             task=-1,
             cleared=0,
@@ -210,9 +209,9 @@ class Reporter:
     ) -> None:
         """The policy was evaluated over `episodes`, which took `seconds`. `results`: means. The best evaluation is that
         with the most successes, then that with the highest return."""
-        count = int(_number("episodes", episodes, 1, LARGEST))
-        clears = int(_number("successes", successes, 0, count if self._outcome.goal else 0))
-        score = clears / count, _number("mean_return", mean_return)
+        count = int(number_of("episodes", episodes, 1, LARGEST))
+        clears = int(number_of("successes", successes, 0, count if self._outcome.goal else 0))
+        score = clears / count, number_of("mean_return", mean_return)
         best = score >= self._best
         self._best = max(score, self._best)
         self._put(
@@ -222,7 +221,7 @@ class Reporter:
                 clears=clears,
                 mean_return=score[1],
                 best=best,
-                seconds=_number("seconds", seconds, 0),
+                seconds=number_of("seconds", seconds, 0),
                 results=self._in_order(results),
             )
         )
@@ -290,7 +289,7 @@ class Reporter:
         names, given = [result.name for result in self._outcome.results], results or {}
         if given.keys() != set(names):
             raise ValueError(f"results must be {', '.join(names) or 'empty'}, got {', '.join(given) or 'none'}")
-        return tuple(_number(name, given[name]) for name in names)
+        return tuple(number_of(name, given[name]) for name in names)
 
     # ------------------------------------------------------------------------------------------ in the thread
 
@@ -390,47 +389,3 @@ class Reporter:
             )
         )
         self._link.send(Lanes(lanes=self._lane_stats.lanes(np.full(self._lanes, epsilon))))
-
-
-def _outcome(results: Sequence[str], goal: str | None) -> Outcome:
-    for name in results:
-        if name in Episode.__struct_fields__:
-            raise ValueError(f"results must be other names than those of an episode's fields, got {name!r}")
-    outcome = Outcome(
-        results=tuple(Result(name, name) for name in results),
-        goal=None if goal is None else Goal(goal, goal),
-        judged_by="return" if goal is None else "goal",
-    )
-    try:
-        return msgspec.convert(msgspec.to_builtins(outcome), Outcome)
-    except msgspec.ValidationError as error:
-        raise ValueError(
-            f"results and goal must be at most 8 names of up to 40 printable characters: {error}"
-        ) from None
-
-
-def _number(name: str, value: Any, low: float = -_LARGEST, high: float = _LARGEST) -> float:
-    """The value as a float. Raises `ValueError` unless it is a number in these bounds."""
-    number = _float(name, value)
-    if not low <= number <= high:
-        raise ValueError(f"{name} must be between {low:g} and {high:g}, got {value!r}")
-    return number
-
-
-def _float(name: str, value: Any) -> float:
-    """The value as a float. Raises `ValueError` unless it is a number."""
-    try:
-        return float(value + 0)  # also refuses text
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of PyTorch, for what is no scalar
-        raise ValueError(f"{name} must be a number, got {value!r}") from None
-
-
-def _text(name: str, value: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 100 or printable(value) != value:
-        raise ValueError(f"{name} must be up to 100 printable characters, got {value!r}")
-    return value
-
-
-def _option(value: Any) -> bool | int | float | str:
-    """A value as a number that JSON can hold, or as text."""
-    return value if isinstance(value, bool | int | float) and abs(value) <= LARGEST else str(value)

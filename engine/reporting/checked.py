@@ -1,0 +1,61 @@
+"""What a loop outside the program may say: numbers within bounds, names and text that can be printed. All raise
+`ValueError` with the field and its accepted values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from engine.config.fields import LARGEST
+from engine.envs.episode import LARGEST_RETURN
+from engine.protocol.messages import Episode
+from engine.protocol.outcome import Goal, Outcome, Result
+from engine.runtime.text import printable
+
+
+def outcome_of(results: Sequence[str], goal: str | None) -> Outcome:
+    """What episodes yield, from the names of results and of the goal. Raises `ValueError` for those of other fields."""
+    for name in results:
+        if name in Episode.__struct_fields__:
+            raise ValueError(f"results must be other names than those of an episode's fields, got {name!r}")
+    outcome = Outcome(
+        results=tuple(Result(name, name) for name in results),
+        goal=None if goal is None else Goal(goal, goal),
+        judged_by="return" if goal is None else "goal",
+    )
+    try:
+        return msgspec.convert(msgspec.to_builtins(outcome), Outcome)
+    except msgspec.ValidationError as error:
+        raise ValueError(
+            f"results and goal must be at most 8 names of up to 40 printable characters: {error}"
+        ) from None
+
+
+def number_of(name: str, value: Any, low: float = -LARGEST_RETURN, high: float = LARGEST_RETURN) -> float:
+    """The value as a float. Raises `ValueError` unless it is a number in these bounds."""
+    number = float_of(name, value)
+    if not low <= number <= high:
+        raise ValueError(f"{name} must be between {low:g} and {high:g}, got {value!r}")
+    return number
+
+
+def float_of(name: str, value: Any) -> float:
+    """The value as a float. Raises `ValueError` unless it is a number."""
+    try:
+        return float(value + 0)  # also refuses text
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of PyTorch, for what is no scalar
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+
+
+def text_of(name: str, value: str) -> str:
+    """The text. Raises `ValueError` unless it is short and printable."""
+    if not isinstance(value, str) or not 0 < len(value) <= 100 or printable(value) != value:
+        raise ValueError(f"{name} must be up to 100 printable characters, got {value!r}")
+    return value
+
+
+def option_of(value: Any) -> bool | int | float | str:
+    """A value as a number that JSON can hold, or as text."""
+    return value if isinstance(value, bool | int | float) and abs(value) <= LARGEST else str(value)
