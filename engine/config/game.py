@@ -150,7 +150,7 @@ class Game(ABC):
     chosen_by_options: ClassVar[bool] = True
     """Whether options that only this game has choose it, where no `--game` is given."""
     imports: ClassVar[tuple[str, ...]] = ()
-    """Options whose value may name code to import, as `MODULE:NAME`; see `engine.config.named_code`."""
+    """Options whose value may name code to import, as `MODULE:NAME`; see `engine.config.user_code`."""
     policy_options: ClassVar[tuple[str, ...]]
     """Options that a policy file stores, because it can't be played without them."""
     state_options: ClassVar[tuple[str, ...]] = ()

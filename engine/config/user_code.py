@@ -63,8 +63,10 @@ def import_module(module: str, field: str) -> ModuleType:
 
 
 def _of_file(path: Path) -> ModuleType:
-    if path.stem in sys.modules:
-        return sys.modules[path.stem]
+    if (known := sys.modules.get(path.stem)) is not None:
+        if getattr(known, "__file__", None) == str(path):
+            return known
+        raise ImportError(f"there is another module {path.stem}; rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

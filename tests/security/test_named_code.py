@@ -10,6 +10,7 @@ import pytest
 
 from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
+from engine.config.user_code import import_module
 from engine.runs.run import Run
 from engine.runs.trust import check_code
 from mario_tui.data.form import Form
@@ -110,6 +111,12 @@ def test_an_own_run_goes_on_by_itself(tmp_path: Path) -> None:
     check_code(values, {}, run.path, "the run")
     with pytest.raises(ConfigError, match="--env must be given"):  # nor is what somebody has put into it since
         check_code({**values, "env": "other:Env-v0"}, {}, run.path, "the run")
+
+
+def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise RuntimeError('imported instead of the real one')\n")
+    with pytest.raises(ConfigError, match="can't be imported: ImportError: there is another module json; rename the"):
+        import_module(str(tmp_path / "json.py"), "env")
 
 
 @pytest.mark.long
