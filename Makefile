@@ -46,6 +46,7 @@ bench: $(DEV_INSTALLED)  ## the tables of docs/benchmarks.md
 	@$(BIN)/python -m bench.training
 	@$(BIN)/python -m bench.field
 	@$(BIN)/python -m bench.environments CartPole-v1 --reach 475 --threads 1
+	@$(BIN)/python -m bench.gym_lanes
 	@$(BIN)/python -m bench.runners
 	@$(BIN)/python -m bench.scaling
 	@$(BIN)/python -m bench.cluster

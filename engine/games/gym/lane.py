@@ -62,6 +62,7 @@ class Lane:
         self._observations, self._seed = observations, seed
         self._env = make()
         self._failures = 0
+        self._draws_numbers = options.sticky_actions > 0 or options.noop_max > 0
         self._draws = True
         self.episode = 0
         """Number of the episode, from 1; 0 before the first."""
@@ -75,7 +76,9 @@ class Lane:
             self.episode += 1
             self.steps = 0
             seeds = np.random.SeedSequence((self._seed, self._number, self.episode))
-            self._random, self._previous = np.random.default_rng(seeds), 0
+            if self._draws_numbers:
+                self._random = np.random.default_rng(seeds)
+            self._previous = 0
             try:
                 observation, info = self._env.reset(seed=int(seeds.generate_state(1)[0]) >> 1)
                 raw = self._observations.checked(observation)
