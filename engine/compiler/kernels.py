@@ -152,8 +152,14 @@ def _types_of_fields(kind: Any) -> Any:
             types.append(FLOAT if hint is float else INT)
         else:
             (dimensions,), array = hint.__metadata__, hint.__origin__
-            types.append(ArrayType(np.dtype(get_args(get_args(array)[1])[0]), dimensions))
+            types.append(ArrayType(np.dtype(_element_of(array)), dimensions))
     return kind._make(types)
+
+
+def _element_of(array: Any) -> Any:
+    """The element type of `NDArray[T]`: an alias of its own since NumPy 2.5, before that `ndarray[shape, dtype[T]]`."""
+    last = get_args(array)[-1]
+    return (get_args(last) or (last,))[0]
 
 
 def _packed(arguments: Sequence[Any], types: Sequence[Type]) -> bytes:
