@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from engine.agents.adam import SLOTS, Adam
 from engine.agents.afterstates import Afterstates, set_gamma
+from engine.agents.graphed_steps import GraphedSteps
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.runtime.devices import Precision, is_out_of_memory, release_memory
@@ -147,6 +148,7 @@ class DoubleDQN:
             if self._threads > 1
             else None
         )
+        self._graphed = GraphedSteps(self) if device.type == "cuda" else None
         self.target.load_state_dict(self.online.state_dict())
         self.load_policy(self.online.state_dict())
 
@@ -185,10 +187,16 @@ class DoubleDQN:
         for network in {self.online, self.target, self.policy}:
             set_gamma(network, gamma)
 
-    @torch.no_grad()
     def q_values(self, obs: Array) -> Tensor:
-        """Q-values [lanes, actions] of observations [lanes, stack, ...]."""
-        images = as_input(torch.as_tensor(obs, device=self.device), getattr(torch, self.precision), trains=False)
+        """Q-values [lanes, actions] of observations [lanes, stack, ...]; on the host."""
+        if self._graphed is not None:
+            return self._graphed.q_values(torch.as_tensor(obs))
+        return self.online_q(torch.as_tensor(obs, device=self.device)).cpu()
+
+    @torch.no_grad()
+    def online_q(self, obs: Tensor) -> Tensor:
+        """`q_values` on the agent's device, of observations on it."""
+        images = as_input(obs, getattr(torch, self.precision), trains=False)
         with autocast(self.device.type, self.precision):
             q: Tensor = self.online(images)
             return q
@@ -217,7 +225,10 @@ class DoubleDQN:
         """
         while True:
             try:
-                gradients, found = self.gradients(batch, weights)
+                if self._graphed is not None and not isinstance(batch, TensorBatch):
+                    gradients, found = self._graphed.gradients(batch, weights)
+                else:
+                    gradients, found = self.gradients(batch, weights)
             except (RuntimeError, MemoryError) as error:
                 self.split_after(error, len(weights))
             else:
@@ -229,6 +240,8 @@ class DoubleDQN:
         if not is_out_of_memory(error) or self.accumulate * self._threads >= batch_size:
             raise error
         self.accumulate *= 2
+        if self._graphed is not None:
+            self._graphed.forget_updates()  # graphs hold the memory of the larger parts
         release_memory(self.device)
         self._on_out_of_memory(self.accumulate)
 
@@ -258,7 +271,10 @@ class DoubleDQN:
 
     def apply(self, gradients: list[Tensor]) -> None:
         """Take an optimiser step with the result of `gradients`."""
-        self.step(gradients, move_target=self.moves_target)
+        if self._graphed is not None and self._graphed.holds(gradients):
+            self._graphed.step(move_target=self.moves_target)
+        else:
+            self.step(gradients, move_target=self.moves_target)
         self.updates += 1
 
     @stopwatch("optimise")
@@ -379,9 +395,9 @@ def as_input(obs: Tensor, dtype: torch.dtype, *, trains: bool) -> Tensor:
 
     On CPUs, screens [batch, stack, height, width] get the channels last where that pays: in float32 for training, where
     the backward pass of the first convolution then takes a third of the time; in bfloat16 for every pass, but only with
-    AMX, where an update takes 0.85 times as long.
+    AMX, where an update takes 0.85 times as long. On CUDA the networks convert them.
     """
-    if obs.is_floating_point():
+    if obs.is_floating_point() or obs.device.type == "cuda":
         return obs
     obs = obs.to(dtype)
     if obs.device.type != "cpu" or obs.dim() != 4 or not (trains if dtype == torch.float32 else has_amx()):

@@ -83,23 +83,23 @@ class SharedDQN(DoubleDQN):
         stored = int(self._stored[0])
         if stored == self._loaded:
             return
-        for tensor, part in self._parts(stored % 2):
-            tensor.copy_(part)
+        tensors = self.tensors()
+        slot = self._slots[stored % 2].to(self.device)
+        parts = torch.split(slot, [tensor.numel() for tensor in tensors])
+        torch._foreach_copy_(tensors, [part.view_as(tensor) for tensor, part in zip(tensors, parts, strict=True)])
         self.updates = int(self._slot_updates[stored % 2])
         self._loaded = stored
 
     @torch.no_grad()
     def _store(self) -> None:
         stored = int(self._stored[0]) + 1
-        for tensor, part in self._parts(stored % 2):
-            part.copy_(tensor)
+        self._write(self._slots[stored % 2], [tensor.flatten() for tensor in self.tensors()])
         self._slot_updates[stored % 2] = self.updates
         self._stored[0] = stored  # switches slots
         self._loaded = stored
 
-    def _parts(self, slot: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pairs of this process's tensors and their views in a slot of the shared model."""
-        start = 0
-        for tensor in self.tensors():
-            yield tensor, self._slots[slot, start : start + tensor.numel()].view_as(tensor)
-            start += tensor.numel()
+    def _write(self, slot: Tensor, parts: list[Tensor]) -> None:
+        if self.device.type == "cpu":
+            torch.cat(parts, out=slot)
+        else:  # one copy between the devices, not one for each tensor
+            slot.copy_(torch.cat(parts))

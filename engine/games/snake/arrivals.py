@@ -4,8 +4,8 @@ A cell of the body is free again once the body has left it: the k-th cell from t
 next move eats. So a breadth-first search from the cell of the next move, in the order of time, finds how early the
 snake can be where, and whether it would cut itself off. Detours that wait until the body has left are not searched.
 
-The search is compiled on CPUs. On other devices, and in exported graphs, it is made of tensor operations whose shapes
-do not depend on data. Both find the same.
+The search is compiled on CPUs and for CUDA. On other devices, and in exported graphs, it is made of tensor operations
+whose shapes do not depend on data. All find the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.compiler.kernels import kernel
 from engine.games.snake.rules import MOVES, neighbours
+from engine.runtime.cuda_kernel import CudaKernel
 
 _BODY, _HEAD, _FRUIT, _ORDER = 0, 1, 3, 4  # planes of an observation
 
@@ -36,11 +37,16 @@ class Arrivals(torch.nn.Module):
         self.register_buffer("beside", neighbours(height, width).int(), persistent=False)
 
     def forward(self, frames: Tensor) -> Tensor:
-        frames = frames.flatten(2)
-        if frames.device.type != "cpu" or not self.compiled:
+        frames, device = frames.flatten(2), frames.device
+        if not self.compiled or not (device.type == "cpu" or CUDA_SEARCH.runs_on(device)):
             return arrivals(frames, self.beside)
-        found = torch.empty((len(frames), len(MOVES), frames.shape[2]), dtype=torch.int32)
-        search(frames.contiguous().numpy(), self.beside.numpy(), found.numpy())
+        frames = frames.contiguous()
+        games, _, cells = frames.shape
+        found = torch.empty((games, len(MOVES), cells), dtype=torch.int32, device=device)
+        if device.type == "cpu":
+            search(frames.numpy(), self.beside.numpy(), found.numpy())
+        else:
+            CUDA_SEARCH((games, len(MOVES)), _THREADS, (frames, self.beside, found, cells), shared=4 * cells)
         return found
 
 
@@ -83,6 +89,65 @@ def search(frames: NDArray[np.uint8], beside: NDArray[np.int32], found: NDArray[
                         times[onward] = now
                         queue[known] = onward
                         known += 1
+
+
+_THREADS = 128
+CUDA_SEARCH = CudaKernel(
+    "search",
+    """
+// A block of threads for each game and move: all cells in step, one move after the other, until no cell is new.
+// frames [games, 5, cells], beside [cells, 4], found [games, 4, cells]
+extern "C" __global__ void search(const unsigned char* frames, const int* beside, int* found, int cells)
+{
+    extern __shared__ int leaves[];  // number of moves after which the body has left a cell
+    __shared__ int length, head;
+    const unsigned char* frame = frames + 5 * cells * (size_t)blockIdx.x;
+    const unsigned char *body = frame, *heads = frame + cells, *fruit = frame + 3 * cells, *order = frame + 4 * cells;
+    int* times = found + (4 * (size_t)blockIdx.x + blockIdx.y) * cells;
+    if (threadIdx.x == 0)
+        length = head = 0;
+    __syncthreads();
+    for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+        times[cell] = 0;
+        if (order[cell] > 0)
+            atomicAdd(&length, 1);
+        if (heads[cell] > 0)
+            head = cell;
+    }
+    __syncthreads();
+    for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+        leaves[cell] = order[cell] * length / 255;
+        if (body[cell] > 0 && leaves[cell] == 0)
+            leaves[cell] = 2 * cells;  // outside of a small board in a large frame
+    }
+    __syncthreads();
+    const int first = beside[4 * head + blockIdx.y];
+    if (first == cells || leaves[first] > 1)
+        return;
+    const int later = fruit[first] > 0;
+    if (threadIdx.x == 0)
+        times[first] = 1;
+    for (int now = 2; now <= cells; ++now) {
+        __syncthreads();
+        int is_new = 0;
+        for (int cell = threadIdx.x; cell < cells; cell += blockDim.x) {
+            if (times[cell] > 0 || (leaves[cell] > 0 && leaves[cell] + later > now))
+                continue;
+            for (int direction = 0; direction < 4; ++direction) {
+                const int other = beside[4 * cell + direction];
+                if (other < cells && times[other] == now - 1) {
+                    times[cell] = now;
+                    is_new = 1;
+                    break;
+                }
+            }
+        }
+        if (!__syncthreads_or(is_new))
+            return;
+    }
+}
+""",
+)
 
 
 def arrivals(frames: Tensor, beside: Tensor) -> Tensor:

@@ -18,6 +18,8 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.device.storage import DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
 from engine.envs.lanes import PlayedStep
+from engine.runtime.cuda_kernel import CudaKernel
+from tests.support.cuda_on_cpu import run_on_cpu
 
 CPU = torch.device("cpu")
 OPTIONS: dict[str, Any] = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}
@@ -94,9 +96,26 @@ def test_device_storage_equals_host_storage(
     assert_same_answers(again, fresh)
 
 
+@pytest.fixture
+def tree_in_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree is computed by its kernels in CUDA C++."""
+    monkeypatch.setattr(CudaKernel, "runs_on", lambda kernel, device: True)
+    monkeypatch.setattr(CudaKernel, "__call__", run_on_cpu)
+
+
+@pytest.mark.usefixtures("tree_in_cuda")
+def test_cuda_tree_is_the_sum_tree() -> None:
+    for seed, size in enumerate((1, 16, 17, 300, 5000)):
+        compare_trees(size, seed)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 600), st.integers(0, 10**6))
 def test_device_tree_is_the_sum_tree(size: int, seed: int) -> None:
+    compare_trees(size, seed)
+
+
+def compare_trees(size: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     host, ours, leaves_above_zero = SumTree(size), DeviceSumTree(size, CPU), 0
     for _ in range(4):

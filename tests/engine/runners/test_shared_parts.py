@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import signal
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -230,12 +229,12 @@ class Halting(SharedDQN):
     told: Connection
     storing = False
 
-    def _parts(self, slot: int) -> Iterator[tuple[Tensor, Tensor]]:
-        parts = list(super()._parts(slot))
-        for place, part in enumerate(parts):
-            if self.storing and place == len(parts) // 2:
-                self.halt()
-            yield part
+    def _write(self, slot: Tensor, parts: list[Tensor]) -> None:
+        if self.storing:
+            half = len(slot) // 2
+            slot[:half] = torch.cat(parts)[:half]
+            self.halt()
+        super()._write(slot, parts)
 
 
 def _halt(memory: SharedMemory, lock: ProcessLock, told: Connection, moment: str) -> None:

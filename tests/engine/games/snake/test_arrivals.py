@@ -1,4 +1,4 @@
-"""When a snake could reach each cell: both forms of the search against a plain one, and against play."""
+"""When a snake could reach each cell: all forms of the search against a plain one, and against play."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from engine.games.boards.lanes import in_frame
-from engine.games.snake.arrivals import Arrivals, arrivals
+from engine.games.snake.arrivals import CUDA_SEARCH, Arrivals, arrivals
 from engine.games.snake.rules import MOVES, SnakeLanes
+from tests.support.cuda_on_cpu import run_on_cpu
 from tests.support.games.players import towards_fruit
 
 
@@ -45,12 +46,15 @@ def plain_arrivals(board: np.ndarray, move: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("height", "width"), [(6, 6), (5, 9)])
-def test_both_forms_find_what_a_plain_search_finds(height: int, width: int) -> None:
+def test_all_forms_find_what_a_plain_search_finds(height: int, width: int) -> None:
     search = Arrivals(height, width)
     for steps in (3, 60, 200):
         frames = boards(height, width, steps)
         found = search(frames)
         assert torch.equal(found, arrivals(frames.flatten(2), search.beside))
+        in_cuda = torch.full_like(found, -1)
+        run_on_cpu(CUDA_SEARCH, (len(frames), 4), 1, (frames, search.beside, in_cuda, height * width))
+        assert torch.equal(in_cuda, found)
         for lane in range(0, len(frames), 8):
             expected = [plain_arrivals(frames[lane].numpy(), move) for move in range(4)]
             assert np.array_equal(found[lane].reshape(4, height, width).numpy(), expected)
