@@ -53,6 +53,7 @@ class UpdateResult(Losses):
     td_errors: Array  # float32 [batch], absolute; on the host or the device, like the batch
 
 
+@stopwatch("forward")  # where the device has not computed it yet
 def result_of(batch: Batch | TensorBatch, found: Tensor) -> UpdateResult:
     """The result of an update from `DoubleDQN.gradients`, float32 [3, batch]. Waits for the device."""
     if isinstance(batch, TensorBatch):

@@ -14,6 +14,7 @@ from torch import Tensor
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.runtime.cuda_graph import GraphedCall
+from engine.runtime.stopwatch import stopwatch
 
 if TYPE_CHECKING:
     from engine.agents.double_dqn import DoubleDQN
@@ -72,15 +73,18 @@ class GraphedSteps:
             self._batch = {name: _Inbox(tensor, self._agent.device) for name, tensor in given.items()}
             self._learn = GraphedCall(self._compute_gradients, self._agent.device)
         assert self._learn is not None
-        for name, tensor in given.items():
-            self._batch[name].fill(tensor)
-        self._learn()
+        with stopwatch("transfer"):
+            for name, tensor in given.items():
+                self._batch[name].fill(tensor)
+        with stopwatch("forward"):  # and backward
+            self._learn()
         return self._gradients, self._found
 
     def holds(self, gradients: list[Tensor]) -> bool:
         """Whether these are the result of a recorded `gradients`, which never move."""
         return gradients is self._gradients and self._learn is not None and self._learn.recorded
 
+    @stopwatch("optimise")
     def step(self, *, move_target: bool) -> None:
         """`DoubleDQN.step` with gradients that this holds."""
         if move_target not in self._steps:
