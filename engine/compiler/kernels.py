@@ -7,6 +7,7 @@ numba compiles much more of Python, but takes five times as long for the console
 from __future__ import annotations
 
 import ast
+import copy
 import ctypes
 import functools
 import itertools
@@ -103,6 +104,9 @@ class BoundKernel:
         self._compiled, self._first = compiled, compiled.types[:split]
         self._arguments = arguments  # the words are their addresses, so they must be kept
         self._last = _packed(arguments, compiled.types[split:])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BoundKernel:
+        return BoundKernel(self._compiled, copy.deepcopy(self._arguments, memo))
 
     def __call__(self, *given: Any) -> int:
         return self.run(self.pack(*given))

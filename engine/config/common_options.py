@@ -219,7 +219,9 @@ class CommonOptions:
         low=1,
         high=1000,
     )
-    save_every: int = option(50_000, "output", "environment steps between checkpoints", low=1)
+    save_every: int | None = option(
+        None, "output", "environment steps between checkpoints; none: 50,000, but at least 30 seconds", low=1
+    )
     checkpoint_replay: bool = option(
         False,
         "output",

@@ -88,7 +88,6 @@ class Gym(Game):
                 "epsilon_steps": 250_000,
                 "eval_every": 250_000,
                 "eval_episodes": 8,
-                "save_every": 250_000,
             },
         ),
         # Young and Tian 2019, arXiv:1903.03176, appendix: their network has 16 filters and 128 units, and RMSProp.

@@ -5,6 +5,7 @@ handles the host's commands, evaluates, saves checkpoints, and decides when the 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +28,10 @@ from engine.runners.start import Start
 from engine.runs.checkpoint_state import Extra, read_state
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget
+
+_SAVE_EVERY, _SAVE_APART_S = 50_000, 30.0
+"""Without `--save-every`: environment steps between checkpoints, and seconds that they are at least apart. On a GPU
+that plays 50,000 steps in a second, a run would otherwise do little but save."""
 
 
 class Coordinator:
@@ -70,7 +75,8 @@ class Coordinator:
         self._state: State = "running"
         self._stop_reason: str | None = None
         self._updates_before = learner.updates  # in earlier sessions
-        self._next_save = _next_multiple(self._counters.env_steps, config.save_every)
+        self._plan_save()
+        self._next_save_at = -math.inf
         self._next_evaluation = _next_multiple(self._counters.env_steps, config.eval_every)
         if extra.evaluation_due and config.eval_every:
             self._next_evaluation = self._counters.env_steps
@@ -102,10 +108,10 @@ class Coordinator:
         if counters.env_steps >= self._next_evaluation and self._evaluate(scheduled=True):
             self._next_evaluation = _next_multiple(counters.env_steps, config.eval_every)
         self._just_saved = None
-        if counters.env_steps >= self._next_save:
+        if counters.env_steps >= self._next_save and time.monotonic() >= self._next_save_at:
             self._checkpoint()
             self._just_saved = self._now
-            self._next_save = _next_multiple(counters.env_steps, config.save_every)
+            self._plan_save()
         with stopwatch("wait" if self.paused else "log"):
             commands = self._link.commands(wait_s=0.2 if self.paused else 0.0)
         for command in sorted(commands, key=lambda each: not isinstance(each, Stop)):  # nothing delays a stop
@@ -189,6 +195,12 @@ class Coordinator:
         return score is not None
 
     @stopwatch("save")
+    def _plan_save(self) -> None:
+        """Set from how many environment steps, and not before which time, the next checkpoint is due."""
+        every = self._config.save_every
+        self._next_save = _next_multiple(self._counters.env_steps, every or _SAVE_EVERY)
+        self._next_save_at = time.monotonic() + (_SAVE_APART_S if every is None else 0.0)
+
     def _checkpoint(self) -> None:
         self._counters.record_losses(self._learner.unread_losses())  # or raises, and no damaged weights are written
         play, arrays = self.games_state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import os
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from engine.compiler.kernels import Array2, bind_last, helper, kernel, parse_types, prefetch, routine, routine_at
+from engine.compiler.kernels import Array2, bind_last, claim, helper, kernel, parse_types, prefetch, routine, routine_at
 
 ROOT = Path(__file__).resolve().parents[3]
 NUMBERS = (-(2**62), -17, -8, -1, 0, 1, 3, 8, 255, 2**40 + 5)
@@ -315,6 +316,29 @@ def test_last_arguments_can_be_fixed() -> None:
         bound()
     with pytest.raises(TypeError, match="expected an array"):
         bind_last(_digits, numbers.astype(np.int32))
+    other = copy.deepcopy(bound)
+    numbers[1] = 0
+    assert (bound(1), other(1)) == (1039, 1539)
+
+
+@kernel("int64[1], uint8[1]")
+def _take(taken: Any, found: Any) -> None:
+    for _ in range(found.size + 1):
+        number = claim(taken)
+        if number >= found.size:
+            break
+        found[number] += 1
+
+
+def test_threads_that_share_numbers_get_each_once() -> None:
+    for _ in range(20):
+        taken, found = np.zeros(1, np.int64), np.zeros(200_000, np.uint8)
+        threads = [threading.Thread(target=_take, args=(taken, found)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (found == 1).all() and taken[0] == found.size + len(threads)
 
 
 @pytest.mark.parametrize(
