@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,13 @@ class MarioApp(TypeAheadApp[None]):
         run_dir: str | None = None,
         read_only: bool = False,
         charts: Path | None = None,
+        sweep: Callable[[], Sequence[Run]] | None = None,
     ) -> None:
+        """`sweep`: returns the runs of a sweep that have begun, which are compared."""
         no_color = bool(os.environ.get("NO_COLOR"))
         self.settings, self._warnings = load_settings()
         super().__init__(ansi_color=True if no_color else None, graphics_setting=self.settings.graphics)
-        self._open_run, self._host, self._charts = open_run, host, charts
+        self._open_run, self._host, self._charts, self._sweep = open_run, host, charts, sweep
         self.run_dir, self.read_only = run_dir, read_only
         self.leaving = False
         """Set by `exit`; input is ignored from then on. On a slow link keys arrive in batches, and those after the `q`
@@ -104,7 +106,12 @@ class MarioApp(TypeAheadApp[None]):
             with contextlib.suppress(NotImplementedError, RuntimeError):
                 loop.add_signal_handler(number, self.exit)
         self.set_keymap(dict(self.settings.keys))
-        self.push_screen(HomeScreen())
+        home = HomeScreen()
+        self.push_screen(home)
+        if self._sweep is not None:
+            from mario_tui.screens.compare import compare
+
+            self.call_after_refresh(compare, home, self._sweep(), sweep=self._sweep)
         if self._open_run is not None:
             self.open_dashboard(self._open_run, self._host)
         if self._charts is not None:

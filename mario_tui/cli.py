@@ -26,6 +26,7 @@ COMMANDS = {
     "profile": "profile",
     "export": "export",
     "serve": "serve",
+    "sweep": "sweep",
     "completion": "completion",
 }
 """The module of each command in `mario_tui.commands`, imported only if it is run."""

@@ -20,7 +20,7 @@ from engine.config.presets import presets
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
 from engine.runs import policies
-from mario_tui.commands import attach, distill, evaluate, export, play, profile, runs, serve, train
+from mario_tui.commands import attach, distill, evaluate, export, play, profile, runs, serve, sweep, train
 from mario_tui.commands.options import Parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -38,7 +38,7 @@ _CHOICES = {
 }
 """Values of options, by the name of the option."""
 _FILES = (
-    *("config", "initial_policy", "into", "output", "record", "report_file", "trace"),
+    *("config", "initial_policy", "into", "output", "plan", "record", "report_file", "trace"),
     *(name for name, spec in options_of_all().items() if spec.metadata["metavar"] == "FILE"),
 )
 _FOLDERS = ("run_dir",)
@@ -91,6 +91,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "profile": lambda: _for_all_games(profile.profile_parser),
     "export": export.export_parser,
     "serve": serve.serve_parser,
+    "sweep": lambda: _for_all_games(sweep.sweep_parser),
     "completion": completion_parser,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -73,15 +73,23 @@ class CompareScreen(PanelGrid):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (130, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
 
-    def __init__(self, runs: Sequence[FollowedRun], *, hidden: Sequence[Run] = ()) -> None:
-        """`hidden`: those of the runs that are not shown at first."""
+    def __init__(
+        self,
+        runs: Sequence[FollowedRun],
+        *,
+        hidden: Sequence[Run] = (),
+        sweep: Callable[[], Sequence[Run]] | None = None,
+    ) -> None:
+        """`hidden`: those of the runs that are not shown at first. `sweep`: returns the runs of a sweep that have begun
+        so far; means over seeds are shown at first."""
         super().__init__()
-        self._followed = runs
+        self._followed = list(runs)
+        self._sweep = sweep
         self._colours: dict[Key, int] = {}
         """By configuration: the colour of its first run, whichever of its runs are shown."""
         for followed in self._followed:
             self._colours.setdefault(followed.configuration, followed.colour)
-        self._averaged = False
+        self._averaged = sweep is not None
         self._hidden: set[Key] = {str(run.path) for run in hidden}
         self._pinned: set[Key] = set()
         self._news = False
@@ -143,7 +151,18 @@ class CompareScreen(PanelGrid):
             records = await asyncio.to_thread(lambda runs: [*map(read_record, runs)], [each.run for each in away])
             for followed, record in zip(away, records, strict=True):
                 followed.feed.update(record)
+            for followed in await asyncio.to_thread(self._begun):
+                self._followed.append(followed)
+                self._colours.setdefault(followed.configuration, followed.colour)
+                followed.feed.connect()
+                self._news = True
             await asyncio.sleep(LOOK_S)
+
+    def _begun(self) -> list[FollowedRun]:
+        """Runs of the sweep that are not followed yet."""
+        known = {each.run.path for each in self._followed}
+        begun = [run for run in (self._sweep() if self._sweep else ()) if run.path not in known]
+        return _followed(begun, not self.mario.read_only, lambda done: None) if begun else []
 
     # ------------------------------------------------------------------------------------------ what is shown
 
@@ -295,13 +314,13 @@ class CompareScreen(PanelGrid):
         self.app.exit()
 
 
-def compare(screen: PlaceScreen[Any], runs: Sequence[Run]) -> None:
-    """Compare runs."""
+def compare(screen: PlaceScreen[Any], runs: Sequence[Run], *, sweep: Callable[[], Sequence[Run]] | None = None) -> None:
+    """Compare runs; see `CompareScreen`."""
     save = not screen.mario.read_only
     screen.run_job(
         f"Reading {counted(len(runs), 'run')}",
         lambda progress: _followed(runs, save, progress),
-        lambda followed: screen.app.push_screen(CompareScreen(followed)),
+        lambda followed: screen.app.push_screen(CompareScreen(followed, sweep=sweep)),
     )
 
 

@@ -173,9 +173,10 @@ def rest_of(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 
 def kill_hosts(folder: Path) -> None:
     """Kill all hosts in a folder, so that a failed test leaves nothing running."""
-    for process in processes_of(folder):
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(signal.SIGKILL)
+    for _ in range(2):  # the queue of a sweep may have started one while the others were killed
+        for process in processes_of(folder):
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL)
 
 
 class Terminal:

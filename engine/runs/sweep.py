@@ -1,0 +1,191 @@
+"""A sweep's folder `<run-dir>/<sweep>/`: which runs it has, with which options, and how often each was tried.
+
+Its runs are ordinary ones, whose folders lie in it. A process of its own, the queue, starts one after the other; it
+holds a lock on `sweep.lock` as long as it lives. `sweep.json` names options, and options may name code, so it is only
+used where its digest was noted in the user's state folder when it was written: a copied sweep runs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from engine.errors import UserError
+from engine.runs.registry import LATEST, name_error
+from engine.runs.run import RECORD_FILE, Run, path_digest, utf8_path
+from engine.runtime.files import open_regular, read_bounded, write_atomically
+from engine.runtime.home import program_folder
+from engine.runtime.json_text import read_json
+
+SWEEP_FILE, TRIES_FILE, LOCK_FILE, LOG_FILE = "sweep.json", "tries.json", "sweep.lock", "sweep.log"
+MOST_RUNS = 2000
+TRIES = 2
+"""How often a run is begun, the first time included, before it counts as failed."""
+_MAX_BYTES = 2**24
+_Scalar = str | int | float | bool | None
+_Values = dict[str, _Scalar]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A run of a sweep: the values of what varies, and its seed."""
+
+    settings: _Values
+    seed: _Count
+
+
+class SweepPlan(msgspec.Struct, frozen=True):
+    """Contents of `sweep.json`."""
+
+    options: _Values
+    """What all runs have in common, as it was given."""
+    varied: tuple[str, ...]
+    """Names of the options that differ between the runs, besides the seed."""
+    jobs: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    """Runs that train at the same time."""
+    threads: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None
+    """Cores that each run may use; None: as its option says."""
+    members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MOST_RUNS)]
+    created_at: float = 0.0
+
+    def values(self, member: Member) -> dict[str, Any]:
+        """All options that were given for a run."""
+        threads = {} if self.threads is None else {"threads": self.threads}
+        return {**self.options, **threads, **member.settings, "seed": member.seed}
+
+
+class Sweep:
+    """The folder of a sweep."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = utf8_path(path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / LOG_FILE
+
+    def run(self, number: int) -> Run:
+        """The run of member `number`, from 0."""
+        return Run(self.path / f"{self.name[:90]}-{number + 1:03}")
+
+    def plan(self) -> SweepPlan:
+        """Raises `UserError` if it can't be read."""
+        path = self.path / SWEEP_FILE
+        try:
+            return read_json(path, SweepPlan, _MAX_BYTES)
+        except FileNotFoundError:
+            raise UserError(f"{self.path}: not a sweep of mario-tui") from None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: can't be read ({error})") from None
+
+    def write_plan(self, plan: SweepPlan) -> None:
+        """Write the plan, and note that this user has."""
+        content = msgspec.json.format(msgspec.json.encode(plan))
+        write_atomically(self.path / SWEEP_FILE, content)
+        _marks().mkdir(parents=True, exist_ok=True)
+        mark = msgspec.json.encode(_Mark(str(self.path), hashlib.sha256(content).hexdigest()))
+        write_atomically(_marks() / path_digest(self.path), mark)
+
+    def check_own(self) -> None:
+        """Raise `UserError` unless this user's program has written the plan as it is."""
+        with contextlib.suppress(OSError, ValueError):
+            mark = read_json(_marks() / path_digest(self.path), _Mark, _MAX_BYTES)
+            if mark.digest == hashlib.sha256(read_bounded(self.path / SWEEP_FILE, _MAX_BYTES)).hexdigest():
+                return
+        raise UserError(f"{self.path}: was not made here by you, so its options are not used; start a new sweep")
+
+    def tries(self) -> dict[str, int]:
+        """How often each run was begun, by name; runs that were never begun are missing."""
+        try:
+            return read_json(self.path / TRIES_FILE, dict[str, _Count], _MAX_BYTES)
+        except (OSError, ValueError):  # new, or damaged: then runs that exist are not begun again by themselves
+            return {}
+
+    def write_tries(self, tries: dict[str, int]) -> None:
+        write_atomically(self.path / TRIES_FILE, msgspec.json.encode(tries))
+
+    def queue_pid(self) -> int | None:
+        """The process of its queue; None if it has none."""
+        try:
+            with open_regular(self.path / LOCK_FILE, os.O_RDONLY) as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(file.read(20) or 0)
+        except (OSError, ValueError):
+            pass
+        return None
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be its queue. Raises `UserError` if it has one."""
+        with open_regular(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT) as file:
+            os.fchmod(file.fileno(), 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"{self.name}: has a queue already") from None
+            os.truncate(file.fileno(), 0)
+            os.pwrite(file.fileno(), f"{os.getpid()}".encode(), 0)
+            yield
+
+
+class _Mark(msgspec.Struct):
+    path: str
+    digest: str
+
+
+def create_sweep(run_dir: Path, name: str, plan: SweepPlan) -> Sweep:
+    """Create a sweep's folder. Raises `UserError` if the name is taken or no folder can be written."""
+    if reason := name_error(name, run_dir):
+        raise UserError(f"--name: {reason}")
+    sweep = Sweep(run_dir / name)
+    try:
+        sweep.path.mkdir(parents=True)
+        sweep.write_plan(msgspec.structs.replace(plan, created_at=time.time()))
+    except OSError as error:
+        raise UserError(f"--run-dir: {sweep.path}: can't be written ({error.strerror or error})") from None
+    return sweep
+
+
+def find_sweep(name: str) -> Sweep:
+    """A sweep by its path, by its name, or `latest`. Raises `UserError` if there is none."""
+    if (Path(name) / SWEEP_FILE).is_file():
+        return Sweep(Path(name))
+    known = list_sweeps()
+    for sweep in known:
+        if name in (LATEST, sweep.name):
+            return sweep
+    names = ", ".join(sweep.name for sweep in known[:5])
+    raise UserError(f"no sweep {name!r}" + (f"; there are: {names}" if known else "; start one with: mario-tui sweep"))
+
+
+def list_sweeps() -> list[Sweep]:
+    """The sweeps that this user has made here and that still exist, newest first."""
+    found = list[tuple[float, Sweep]]()
+    with contextlib.suppress(OSError):
+        for entry in _marks().iterdir():
+            with contextlib.suppress(OSError, ValueError, UserError):
+                sweep = Sweep(Path(read_json(entry, _Mark, _MAX_BYTES).path))
+                found.append(((sweep.path / SWEEP_FILE).stat().st_mtime, sweep))
+    return [sweep for _, sweep in sorted(found, key=lambda each: each[0], reverse=True)]
+
+
+def has_begun(run: Run) -> bool:
+    return (run.path / RECORD_FILE).exists()
+
+
+def _marks() -> Path:
+    return program_folder("STATE") / "sweeps"

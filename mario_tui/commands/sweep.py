@@ -1,0 +1,414 @@
+"""`mario-tui sweep`: many runs that differ in options and seeds, a few at a time; and what they have reached."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from engine.config.command_line import add_arguments, given
+from engine.config.games import GAMES
+from engine.config.run_config import RunConfig, stored_options
+from engine.config.runners import RUNNERS
+from engine.errors import UserError
+from engine.runs.registry import LATEST
+from engine.runs.run import Run
+from engine.runs.sweep import MOST_RUNS, Member, Sweep, SweepPlan, create_sweep, find_sweep, has_begun, list_sweeps
+from engine.runtime.text import printable
+from engine.runtime.threads import available_cores
+from engine.runtime.toml_file import read_toml
+from mario_tui.commands.options import Parser, add_read_only, chosen, need_terminal, whole
+from mario_tui.commands.variations import grid, sample
+from mario_tui.data.format import duration
+from mario_tui.data.run_status import RunStatus
+from mario_tui.data.sweep_table import (
+    EXPLAINED,
+    SettingResult,
+    as_csv,
+    as_markdown,
+    member_row,
+    results_of,
+    row,
+    setting_text,
+    share,
+    shown,
+)
+from mario_tui.launch import asked_options, expanded, make_plan
+from mario_tui.sweep_queue import is_waiting, start_queue, status_of, stop_runs
+
+_ABOUT = """\
+Train many runs that differ in options and seeds, a few at a time. They are ordinary runs: attach, pause (the next one
+takes the place), stop. All other options are those of every run; see mario-tui --help.
+
+  mario-tui sweep --game snake:5x5 --vary learning-rate=3e-4,1e-3 --vary n-step=1,3 --seeds 5
+  mario-tui sweep --game snake:5x5 --vary learning-rate=log:1e-4..1e-2 --sample 10 --seeds 3
+"""
+_MORE = """\
+then:
+  mario-tui sweep status [SWEEP]  settings, mean over seeds with 95 % interval; --runs, --csv, --markdown, --json
+  mario-tui sweep watch [SWEEP]   curves of means over seeds with 95 % intervals, live
+  mario-tui sweep stop SWEEP      stop its runs, each with a checkpoint, and start no more
+  mario-tui sweep resume SWEEP    go on, also after a reboot: with what waits, was stopped or has failed
+  mario-tui sweep add SWEEP       more: --seeds N further seeds of all settings, or new settings with --vary
+  mario-tui sweep wait SWEEP      until no run waits or trains; exit status 1 if one has failed
+"""
+_PLAN_KEYS = ("vary", "seeds", "first-seed", "sample", "sample-seed", "jobs", "name", "options")
+_POLL_S = 0.3
+
+
+def sweep_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> argparse.ArgumentParser:
+    """Parser for starting a sweep."""
+    parser = Parser(
+        prog="mario-tui sweep", description=_ABOUT, epilog=_MORE, allow_abbrev=False,
+        usage="mario-tui sweep [status|watch|stop|resume|add|wait] [options]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    _add_variations(parser)
+    parser.add_argument(
+        "--jobs", type=_jobs, metavar="auto|N", help="runs at the same time (default: auto, as many as cores)"
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the sweep (default: its game and the time)")
+    parser.add_argument(
+        "--plan", type=Path, metavar="FILE.toml",
+        help=f"read the sweep from a file, with the keys {', '.join(_PLAN_KEYS)}; flags override it",
+    )  # fmt: skip
+    parser.add_argument("--preset", metavar="NAME", help="known setup that all runs start from")
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read the options of all runs from a file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_arguments(parser, game, runner)
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "status": _status, "watch": _watch, "stop": _stop, "resume": _resume, "add": _add, "wait": _wait,
+    }  # fmt: skip
+    if arguments and arguments[0] in commands:
+        return commands[arguments[0]](arguments[1:])
+    if arguments and not arguments[0].startswith("-"):
+        raise UserError(f"sweep: unknown command {arguments[0]!r}; must be one of {', '.join(commands)}")
+    return _start(arguments)
+
+
+def _start(arguments: list[str]) -> int:
+    game, runner = chosen(arguments, "--game", GAMES), chosen(arguments, "--runner", RUNNERS)
+    options = sweep_parser(game, runner).parse_args(arguments)
+    values = given(options)
+    if options.plan is not None:
+        values = _read_plan(options.plan, options) | values
+    base = asked_options(values, options.config, options.preset)
+    if "seed" in base:
+        raise UserError("--seed: a sweep has --seeds N, and --first-seed N")
+    run_dir = expanded(str(base.pop("run_dir", RunConfig.run_dir)))
+    settings = _settings(options)
+    if not options.vary and not options.seeds:
+        raise UserError("a sweep needs --vary OPTION=VALUE,VALUE or --seeds N")
+    first = options.first_seed or 0
+    seeds = range(first, first + (options.seeds or 1))
+    members = tuple(Member(setting, seed) for seed in seeds for setting in settings)
+    _check_count(len(members))
+    jobs, threads = _shared_cores(len(members), options.jobs, base.pop("threads", None))
+    plan = SweepPlan(
+        options=base, varied=tuple(settings[0]), jobs=jobs, threads=threads, members=members,
+    )  # fmt: skip
+    _check_runs(plan, settings, run_dir)
+    name = options.name or f"sweep-{base.get('game', game)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    sweep = create_sweep(run_dir, name, plan)
+    start_queue(sweep)
+    if options.json:
+        print(json.dumps({"name": sweep.name, "path": str(sweep.path), "runs": len(members), "jobs": jobs}))
+        return 0
+    each = "" if threads is None else f", {threads} core{'s' * (threads > 1)} each"
+    print(f"sweep {sweep.name}: {len(settings)} settings, {len(members)} runs, {jobs} at a time{each}")
+    print(printable(f"folder {sweep.path}"))
+    print(f"see: mario-tui sweep status {sweep.name}")
+    return 0
+
+
+def _status(arguments: list[str]) -> int:
+    parser = Parser(prog="mario-tui sweep status", description="What the runs of sweeps have reached.")
+    parser.add_argument("sweep", nargs="?", help="name or folder, or latest (default: all sweeps)")
+    parser.add_argument("--sort", choices=("given", "best", "last"), default="given", help="order (default: as given)")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--runs", action="store_true", help="a line for each run")
+    forms.add_argument("--csv", action="store_true", help="the runs as CSV")
+    forms.add_argument("--markdown", action="store_true", help="a table for a paper or a pull request")
+    forms.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    if options.sweep is None:
+        return _list(as_json=options.json)
+    sweep = find_sweep(options.sweep)
+    plan = sweep.plan()
+    results = results_of(sweep, plan)
+    if options.sort != "given":
+        results.sort(key=lambda each: _mean(each, options.sort), reverse=True)
+    members = [member for result in results for member in result.members]
+    if options.json:
+        print(json.dumps({**_summary(sweep, results), "settings": [row(each, results[0]) for each in results],
+                          "runs": [member_row(each) for each in members]}, indent=2))  # fmt: skip
+    elif options.csv:
+        print(printable(as_csv([member_row(each) for each in members]), lines=True), end="")
+    elif options.markdown:
+        print(as_markdown(results, _command_of(plan)), end="")
+    else:
+        _print_table(sweep, plan, results, by_run=options.runs)
+    return 0
+
+
+def _print_table(sweep: Sweep, plan: SweepPlan, results: list[SettingResult], *, by_run: bool) -> None:
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    summary = _summary(sweep, results)
+    counts = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
+    queue = "its queue runs" if summary["queue"] else "no queue: mario-tui sweep resume goes on"
+    is_over = not set(summary["states"]) - {RunStatus.FINISHED}
+    console.print(f"{sweep.name}: {len(plan.members)} runs, {counts}" + ("" if is_over else f"; {queue}"), markup=False)
+    if by_run:
+        table = Table("run", "setting", "seed", "state", "env steps", "best", "last", box=None, header_style="bold")
+        for member in (member for result in results for member in result.members):
+            steps = 0 if member.record is None else member.record.env_steps
+            table.add_row(
+                member.run.name, setting_text(member.settings), str(member.seed), member.state, f"{steps:,}",
+                _number(member.best), _number(member.last),
+            )  # fmt: skip
+    else:
+        table = Table("setting", "done", "env steps", "best evaluation", "last episodes", "better", "time", box=None,
+                      header_style="bold")  # fmt: skip
+        for result in results:
+            table.add_row(
+                setting_text(result.settings) or "(no option varies)", f"{result.done}/{len(result.members)}",
+                f"{result.env_steps:,}", shown(result.best), shown(result.last),
+                share(result.improves(results[0])), duration(result.wall_s),
+            )  # fmt: skip
+    console.print(table)
+    if not by_run:
+        console.print(EXPLAINED, markup=False)
+    for member in (member for result in results for member in result.members):
+        if member.state in (RunStatus.FAILED, RunStatus.LOST):
+            why = "could not be started" if member.record is None else member.record.reason
+            console.print(printable(f"{member.run.name} {member.state}: {why}; log: {sweep.log_path}"), markup=False)
+
+
+def _watch(arguments: list[str]) -> int:
+    parser = Parser(prog="mario-tui sweep watch", description="The curves of a sweep, live; M: means or runs.")
+    parser.add_argument("sweep", nargs="?", default=LATEST, help="name or folder (default: latest)")
+    add_read_only(parser)
+    options = parser.parse_args(arguments)
+    sweep = find_sweep(options.sweep)
+    sweep.plan()
+    need_terminal(f"mario-tui sweep status {sweep.name}")
+    from mario_tui.app import MarioApp
+
+    def begun() -> list[Run]:
+        runs = (sweep.run(number) for number in range(len(sweep.plan().members)))
+        return [run for run in runs if has_begun(run)]
+
+    return MarioApp(run_dir=str(sweep.path), read_only=options.read_only, sweep=begun).run_in_terminal()
+
+
+def _list(*, as_json: bool) -> int:
+    found = [(sweep, results_of(sweep, sweep.plan())) for sweep in list_sweeps()]
+    if as_json:
+        print(json.dumps([_summary(sweep, results) for sweep, results in found], indent=2))
+        return 0
+    if not found:
+        print("no sweeps yet; start one with: mario-tui sweep --vary OPTION=VALUE,VALUE --seeds N")
+    for sweep, results in found:
+        states = ", ".join(f"{count} {state}" for state, count in _summary(sweep, results)["states"].items())
+        print(printable(f"{sweep.name}  {states}  {sweep.path}"))
+    return 0
+
+
+def _stop(arguments: list[str]) -> int:
+    sweep = _sweep_of("stop", "Stop the runs of a sweep, each with a checkpoint.", arguments)
+    sweep.check_own()
+    pid = sweep.queue_pid()
+    if pid:
+        os.kill(pid, signal.SIGTERM)
+        while sweep.queue_pid() == pid:
+            time.sleep(_POLL_S)
+    stop_runs(sweep)
+    print(f"{sweep.name}: stopped; to go on: mario-tui sweep resume {sweep.name}")
+    return 0
+
+
+def _resume(arguments: list[str]) -> int:
+    sweep = _sweep_of("resume", "Go on with a sweep: with runs that wait, were stopped or have failed.", arguments)
+    sweep.check_own()
+    if sweep.queue_pid() is None:
+        again = (RunStatus.STOPPED, RunStatus.FAILED, RunStatus.LOST, None)
+        runs = [sweep.run(number) for number in range(len(sweep.plan().members))]
+        tries = sweep.tries()
+        sweep.write_tries({run.name: 0 if status_of(run) in again else tries.get(run.name, 0) for run in runs})
+    start_queue(sweep)
+    print(f"{sweep.name}: goes on; see: mario-tui sweep status {sweep.name}")
+    return 0
+
+
+def _add(arguments: list[str]) -> int:
+    parser = Parser(prog="mario-tui sweep add", description="Add runs to a sweep.")
+    parser.add_argument("sweep", help="name or folder, or latest")
+    _add_variations(parser)
+    options = parser.parse_args(arguments)
+    sweep = find_sweep(options.sweep)
+    sweep.check_own()
+    plan = sweep.plan()
+    old = list({setting_text(member.settings): member.settings for member in plan.members}.values())
+    seeds = sorted({member.seed for member in plan.members})
+    settings = _settings(options) if options.vary else old
+    if options.seeds:
+        first = options.first_seed if options.first_seed is not None else 0 if options.vary else seeds[-1] + 1
+        seeds = list(range(first, first + options.seeds))
+    members = [Member(setting, seed) for seed in seeds for setting in settings]
+    members = [member for member in members if member not in plan.members]
+    if not members:
+        raise UserError("sweep add: all these runs are there already; give other --vary or --seeds")
+    _check_count(len(plan.members) + len(members))
+    _check_runs(plan, settings, sweep.path.parent)
+    varied = tuple(dict.fromkeys((*plan.varied, *settings[0])))
+    added = SweepPlan(
+        options=plan.options, varied=varied, jobs=plan.jobs, threads=plan.threads,
+        members=(*plan.members, *members), created_at=plan.created_at,
+    )  # fmt: skip
+    sweep.write_plan(added)
+    if sweep.queue_pid() is None:
+        start_queue(sweep)
+    print(f"{sweep.name}: {len(members)} more runs, {len(added.members)} in all")
+    return 0
+
+
+def _wait(arguments: list[str]) -> int:
+    sweep = _sweep_of("wait", "Wait until no run of a sweep waits or trains.", arguments)
+    while True:
+        tries, plan = sweep.tries(), sweep.plan()
+        runs = [sweep.run(number) for number in range(len(plan.members))]
+        found = {run.name: status_of(run) for run in runs}
+        waiting = sweep.queue_pid() is not None and any(
+            is_waiting(status, tries.get(name, 0)) for name, status in found.items()
+        )
+        if not waiting and not any(status is not None and status.is_active for status in found.values()):
+            return 0 if all(status is RunStatus.FINISHED for status in found.values()) else 1
+        time.sleep(_POLL_S)
+
+
+def _sweep_of(command: str, about: str, arguments: list[str]) -> Sweep:
+    parser = Parser(prog=f"mario-tui sweep {command}", description=about)
+    parser.add_argument("sweep", help="name or folder, or latest")
+    return find_sweep(parser.parse_args(arguments).sweep)
+
+
+def _add_variations(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--vary", action="append", metavar="OPTION=VALUES",
+        help="values of an option, separated by commas; with --sample also a range LOW..HIGH or log:LOW..HIGH",
+    )  # fmt: skip
+    parser.add_argument("--sample", type=whole("--sample", 1, MOST_RUNS), metavar="N", help="N random settings")
+    parser.add_argument("--sample-seed", type=whole("--sample-seed", 0), metavar="N", help="seed of them (default: 0)")
+    parser.add_argument("--seeds", type=whole("--seeds", 1, MOST_RUNS), metavar="N", help="seeds of each setting")
+    parser.add_argument(
+        "--first-seed", type=whole("--first-seed", 0, 2**32 - MOST_RUNS), metavar="N", help="the first (default: 0)"
+    )
+
+
+def _settings(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.sample is not None and not options.vary:
+        raise UserError("--sample needs --vary OPTION=LOW..HIGH")
+    if options.sample is not None:
+        return sample(options.vary, options.sample, options.sample_seed or 0)
+    return grid(options.vary or [])
+
+
+def _read_plan(path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The run options of a file; what else it has, and flags have not, goes to `options`. Raises `UserError`."""
+    try:
+        values = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--plan: {path}: can't be read ({error})") from None
+    for key, value in values.items():
+        if key not in _PLAN_KEYS:
+            raise UserError(f"--plan: {path}: unknown key {key!r}; must be one of {', '.join(_PLAN_KEYS)}")
+        name = key.replace("-", "_")
+        if key in ("vary", "options"):
+            if not isinstance(value, dict):
+                raise UserError(f"--plan: {path}: {key} must be a table, got {value!r}")
+        elif getattr(options, name) is None:
+            parse: Callable[[str], Any] = str if key == "name" else _jobs if key == "jobs" else whole(key, 0, 2**32)
+            setattr(options, name, parse(str(value)))
+    if options.vary is None:
+        options.vary = [f"{name}={_listed(each)}" for name, each in values.get("vary", {}).items()] or None
+    found = {name.replace("-", "_"): value for name, value in values.get("options", {}).items()}
+    for name in found:
+        if name not in stored_options():
+            raise UserError(f"--plan: {path}: unknown option {name!r}")
+    return found
+
+
+def _listed(value: Any) -> str:
+    values = value if isinstance(value, list) else [value]
+    return ",".join(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_RUNS:
+        raise UserError(f"a sweep must have at most {MOST_RUNS:,} runs, got {count:,}")
+
+
+def _check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -> None:
+    """Raise `UserError` naming the setting if the options of one don't fit together."""
+    for setting in settings:
+        try:
+            make_plan({**plan.values(Member(setting, 0)), "run_dir": str(run_dir)})
+        except UserError as error:
+            raise UserError(f"{error} (with {setting_text(setting)})" if setting else str(error)) from None
+
+
+def _shared_cores(runs: int, jobs: int | None, threads: int | None) -> tuple[int, int | None]:
+    """How many runs train at once, and the cores of each; None where processes can't be bound to cores."""
+    cores = available_cores()
+    jobs = min(runs, jobs or max(1, cores // (threads or 1)))
+    if threads is None and hasattr(os, "sched_setaffinity"):
+        threads = max(1, cores // jobs)
+    return jobs, threads
+
+
+def _jobs(text: str) -> int | None:
+    return None if text == "auto" else whole("--jobs", 1, 1000)(text)
+
+
+def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
+    states: dict[str, int] = {}
+    for member in (member for result in results for member in result.members):
+        states[member.state] = states.get(member.state, 0) + 1
+    return {"name": sweep.name, "path": str(sweep.path), "queue": sweep.queue_pid() is not None, "states": states}
+
+
+def _command_of(plan: SweepPlan) -> str:
+    """A command that makes a sweep with the same runs, unless it was a random sample."""
+    words = ["mario-tui", "sweep"]
+    for name, value in plan.options.items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag if value else flag.replace("--", "--no-", 1)] if isinstance(value, bool) else [flag, str(value)]
+    for name in plan.varied:
+        values = dict.fromkeys(_listed(member.settings[name]) for member in plan.members if name in member.settings)
+        words += ["--vary", f"{name.replace('_', '-')}={','.join(values)}"]
+    seeds = {member.seed for member in plan.members}
+    words += ["--seeds", str(len(seeds)), *(["--first-seed", str(min(seeds))] if min(seeds) else [])]
+    return shlex.join(words)
+
+
+def _mean(result: SettingResult, name: str) -> float:
+    found = result.best if name == "best" else result.last
+    return float("-inf") if found is None else found.mean
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

@@ -1,0 +1,108 @@
+"""What varies between the runs of a sweep: `--vary OPTION=VALUES` as settings, all combinations or a random sample."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.config.fields import FieldSpec, flag, is_int, is_text, read_number
+from engine.config.run_config import options_of_all
+from engine.errors import UserError
+from mario_tui.commands.options import did_you_mean
+
+Draw = Callable[[random.Random], Any]
+_WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+_NOT_VARIED = {
+    "seed": "--seeds", "run_dir": "--run-dir", "threads": "--threads", "game": "a sweep for each",
+}  # fmt: skip
+"""Options that can't vary, and what to use instead."""
+
+
+def option_named(text: str) -> FieldSpec:
+    """An option as flags, files or keys spell it: `--learning-rate`, `learning_rate`. Raises `UserError`."""
+    name = text.strip().removeprefix("--").replace("-", "_")
+    specs = options_of_all()
+    if name not in specs:
+        meant = did_you_mean(flag(name), map(flag, specs))
+        raise UserError(f"--vary: unknown option {text.strip()!r}{meant}")
+    if name in _NOT_VARIED:
+        raise UserError(f"--vary: {flag(name)} can't vary; use {_NOT_VARIED[name]}")
+    return specs[name]
+
+
+def value_of(spec: FieldSpec, text: str) -> Any:
+    """A value as it is typed. Raises `UserError` for a switch that is neither on nor off; other values are checked with
+    the whole run."""
+    text = text.strip()
+    if isinstance(spec.default, bool):
+        if text.lower() not in _WORDS:
+            raise UserError(f"--vary: {flag(spec.name)} must be true or false, got {text!r}")
+        return _WORDS[text.lower()]
+    if text.lower() == "none":
+        return None
+    return text if is_text(spec) else read_number(text)
+
+
+def split(text: str) -> tuple[FieldSpec, str]:
+    """An option and its values from `OPTION=VALUES`. Raises `UserError`."""
+    name, equals, values = text.partition("=")
+    if not equals or not values.strip():
+        raise UserError(f"--vary: must be OPTION=VALUE,VALUE or, with --sample, OPTION=LOW..HIGH, got {text!r}")
+    return option_named(name), values
+
+
+def grid(varied: Sequence[str]) -> list[dict[str, Any]]:
+    """All combinations of `OPTION=VALUE,VALUE`, the last option fastest. An option that is given twice has the values
+    of both. Raises `UserError`."""
+    values: dict[str, list[Any]] = {}
+    for text in varied:
+        spec, listed = split(text)
+        if ".." in listed and not is_text(spec):
+            raise UserError(f"--vary: {flag(spec.name)} has a range, which needs --sample N, got {listed!r}")
+        found = values.setdefault(spec.name, [])
+        for each in listed.split(","):
+            value = value_of(spec, each)
+            if value in found:
+                raise UserError(f"--vary: {flag(spec.name)} has {each.strip()!r} twice")
+            found.append(value)
+    return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+
+
+def sample(varied: Sequence[str], count: int, seed: int) -> list[dict[str, Any]]:
+    """`count` random settings of `OPTION=LOW..HIGH`, `OPTION=log:LOW..HIGH` or `OPTION=VALUE,VALUE`; the same for a
+    seed. Raises `UserError`."""
+    draws: dict[str, Draw] = {}
+    for text in varied:
+        spec, listed = split(text)
+        draws[spec.name] = _draw(spec, listed)
+    source, found = random.Random(seed), list[dict[str, Any]]()
+    for _ in range(100 * count):
+        setting = {name: draw(source) for name, draw in draws.items()}
+        if setting not in found:
+            found.append(setting)
+        if len(found) == count:
+            return found
+    raise UserError(f"--sample: must be at most {len(found)}, the different settings that there are, got {count}")
+
+
+def _draw(spec: FieldSpec, listed: str) -> Draw:
+    text = listed.strip()
+    is_log = text.startswith("log:")
+    low_text, dots, high_text = text.removeprefix("log:").partition("..")
+    if not dots or is_text(spec) or isinstance(spec.default, bool):
+        values = [value_of(spec, each) for each in listed.split(",")]
+        return lambda source: source.choice(values)
+    low, high = read_number(low_text), read_number(high_text)
+    if isinstance(low, str) or isinstance(high, str) or not low < high or (is_log and low <= 0):
+        raise UserError(f"--vary: {flag(spec.name)} must be LOW..HIGH, or log:LOW..HIGH above 0, got {text!r}")
+    ends = (math.log(low), math.log(high)) if is_log else (low, high)
+
+    def draw(source: random.Random) -> Any:
+        value = source.uniform(*ends)
+        value = math.exp(value) if is_log else value
+        return min(int(high), max(int(low), round(value))) if is_int(spec) else float(f"{value:.3g}")
+
+    return draw

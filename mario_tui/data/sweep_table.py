@@ -1,0 +1,208 @@
+"""What the runs of a sweep have reached, by setting: counts, means over seeds with 95 % intervals, as CSV and Markdown.
+
+The interval is that of the bootstrap over seeds (percentiles of the means of resampled seeds); `iqm` is the mean of the
+middle half of the seeds (Agarwal et al. 2021, arXiv:2108.13264).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.config.fields import flag
+from engine.runs.run import Run, RunRecord
+from engine.runs.sweep import TRIES, Sweep, SweepPlan, has_begun
+from mario_tui.data.run_status import RunStatus
+
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class MemberResult:
+    """A run of a sweep, as it is now."""
+
+    run: Run
+    settings: dict[str, Any]
+    seed: int
+    state: str
+    """`waiting`, `failed` or the run's status."""
+    record: RunRecord | None
+
+    @property
+    def best(self) -> float | None:
+        """Mean return of its best evaluation."""
+        return None if self.record is None or self.record.best is None else self.record.best.mean_return
+
+    @property
+    def last(self) -> float | None:
+        """Mean return of the last episodes of training."""
+        return None if self.record is None else self.record.mean_return
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds with its 95 % interval; both ends are None for a single seed."""
+
+    mean: float
+    iqm: float
+    low: float | None
+    high: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class SettingResult:
+    """The runs of one setting."""
+
+    settings: dict[str, Any]
+    members: tuple[MemberResult, ...]
+
+    @property
+    def done(self) -> int:
+        return sum(member.state == RunStatus.FINISHED for member in self.members)
+
+    @property
+    def env_steps(self) -> int:
+        return sum(member.record.env_steps for member in self.members if member.record is not None)
+
+    @property
+    def wall_s(self) -> float:
+        return sum(member.record.wall_s for member in self.members if member.record is not None)
+
+    @property
+    def best(self) -> Interval | None:
+        return interval([member.best for member in self.members])
+
+    @property
+    def last(self) -> Interval | None:
+        return interval([member.last for member in self.members])
+
+    def improves(self, other: SettingResult) -> float | None:
+        """The probability that one of its runs has a better best evaluation than one of the other setting's; None if
+        either has none."""
+        ours, theirs = ([m.best for m in each.members if m.best is not None] for each in (self, other))
+        return probability_of_improvement(ours, theirs) if ours and theirs else None
+
+
+def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
+    """All settings of a sweep, in the order in which they were given."""
+    tries, by_setting = sweep.tries(), dict[str, list[MemberResult]]()
+    for number, member in enumerate(plan.members):
+        run = sweep.run(number)
+        record = run.record() if has_begun(run) else None
+        if record is not None:
+            state = str(RunStatus.of_record(record))
+        else:
+            state = "waiting" if tries.get(run.name, 0) < TRIES else str(RunStatus.FAILED)
+        found = MemberResult(run, member.settings, member.seed, state, record)
+        by_setting.setdefault(setting_text(member.settings), []).append(found)
+    return [SettingResult(members[0].settings, tuple(members)) for members in by_setting.values()]
+
+
+def interval(values: Sequence[float | None]) -> Interval | None:
+    """Of those values that are known; None if none is."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return None
+    mean, middle = statistics.fmean(known), interquartile_mean(known)
+    if len(known) < 2:
+        return Interval(mean, middle, None, None, 1)
+    low, high = bootstrap(known, statistics.fmean)
+    return Interval(mean, middle, low, high, len(known))
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """The mean of the middle half of sorted values; those at its borders count in part."""
+    cut = len(values) / 4
+    weights = [max(0.0, min(place + 1, len(values) - cut) - max(place, cut)) for place in range(len(values))]
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+
+
+def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> tuple[float, float]:
+    """The 95 % percentile interval of a statistic over resamples of the values, which are the same every time."""
+    source = random.Random(0)
+    found = sorted(statistic(source.choices(values, k=len(values))) for _ in range(_RESAMPLES))
+    return found[round(0.025 * (_RESAMPLES - 1))], found[round(0.975 * (_RESAMPLES - 1))]
+
+
+def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The probability that a run of ours is better than one of theirs; ties count half (Agarwal et al. 2021)."""
+    pairs = [(our > their) + 0.5 * (our == their) for our in ours for their in theirs]
+    return statistics.fmean(pairs)
+
+
+def row(result: SettingResult, first: SettingResult) -> dict[str, Any]:
+    """A setting as flat values, compared with the first one."""
+    values: dict[str, Any] = {
+        "setting": setting_text(result.settings), "done": result.done, "runs": len(result.members),
+        "env_steps": result.env_steps, "wall_s": round(result.wall_s, 1),
+    }  # fmt: skip
+    for name, found in (("best", result.best), ("last", result.last)):
+        values[name] = None if found is None else asdict(found)
+    return {**values, "improves_on_first": result.improves(first)}
+
+
+def member_row(member: MemberResult) -> dict[str, Any]:
+    """A run as flat values."""
+    record = member.record
+    return {
+        "run": member.run.name, **member.settings, "seed": member.seed, "state": member.state,
+        "env_steps": 0 if record is None else record.env_steps, "best": member.best, "last": member.last,
+        "wall_s": 0.0 if record is None else round(record.wall_s, 1),
+    }  # fmt: skip
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+EXPLAINED = (
+    "Mean over seeds; 95 % interval by bootstrap over seeds; better: probability that the best evaluation of a run is "
+    "above that of a run of the first setting."
+)
+
+
+def as_markdown(results: Sequence[SettingResult], command: str) -> str:
+    """The table for a paper or a pull request, with the command that made it."""
+    lines = [
+        "| setting | seeds done | env steps | best evaluation | last episodes | better |",
+        "|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        lines.append(
+            f"| `{setting_text(result.settings)}` | {result.done} of {len(result.members)} | {result.env_steps:,} | "
+            f"{shown(result.best)} | {shown(result.last)} | {share(result.improves(results[0]))} |"
+        )
+    return "\n".join([*lines, "", EXPLAINED, f"`{command}`", ""])
+
+
+def share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def shown(found: Interval | None) -> str:
+    """A mean with its interval, such as `3.21 (2.90 to 3.44)`."""
+    if found is None:
+        return "–"
+    text = f"{found.mean:.4g}"
+    return text if found.low is None or found.high is None else f"{text} ({found.low:.4g} to {found.high:.4g})"
+
+
+def setting_text(settings: Mapping[str, Any]) -> str:
+    """A setting in words, such as `learning-rate=0.0003 n-step=3`."""
+    return " ".join(f"{flag(name)[2:]}={_shown(value)}" for name, value in settings.items())
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,166 @@
+"""Sweeps: what `--vary` means, the statistics of the table, and queues that survive what happens to them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.runs.run import Run
+from engine.runs.sweep import Sweep
+from mario_tui.commands.variations import grid, sample
+from mario_tui.data.sweep_table import bootstrap, interquartile_mean, interval, probability_of_improvement, setting_text
+from tests.support.program import nobody_is_left, processes_of, run_program, wait_until
+
+SNAKE = ("--game", "snake:5x5", "--burnin", "200", "--buffer-size", "4000")
+
+
+def status(name: str, cwd: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run_program("sweep", "status", name, "--json", cwd=cwd).stdout)
+    return found
+
+
+# ---------------------------------------------------------------------------------- settings
+
+
+def test_a_grid_has_all_combinations() -> None:
+    found = grid(["learning-rate=3e-4,1e-3", "--n-step=1", "n_step=3", "double-q=true,false"])
+    assert len(found) == 8 and found[0] == {"learning_rate": 0.0003, "n_step": 1, "double_q": True}
+    assert found[-1] == {"learning_rate": 0.001, "n_step": 3, "double_q": False}
+    assert setting_text(found[0]) == "learning-rate=0.0003 n-step=1 double-q=true"
+    assert grid([]) == [{}]
+
+
+def test_a_sample_is_within_its_ranges_and_the_same_for_a_seed() -> None:
+    varied = ["learning-rate=log:1e-5..1e-2", "n-step=1..5", "tau=0.001..0.01", "network=grid,paths"]
+    found = sample(varied, 40, 7)
+    assert found == sample(varied, 40, 7) != sample(varied, 40, 8)
+    assert len({setting_text(each) for each in found}) == 40
+    rates = [each["learning_rate"] for each in found]
+    assert all(1e-5 <= rate <= 1e-2 for rate in rates) and sum(rate < 3e-4 for rate in rates) in range(10, 31)
+    assert {each["n_step"] for each in found} == {1, 2, 3, 4, 5} and {each["network"] for each in found} == {
+        "grid",
+        "paths",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--vary", "learnin-rate=1"), "unknown option 'learnin-rate'; did you mean --learning-rate?"),
+        (("--vary", "n-step"), "must be OPTION=VALUE,VALUE"),
+        (("--vary", "n-step=1,1"), "--n-step has '1' twice"),
+        (("--vary", "n-step=1..3"), "--n-step has a range, which needs --sample N"),
+        (("--vary", "double-q=maybe"), "--double-q must be true or false"),
+        (("--vary", "seed=1,2"), "--seed can't vary; use --seeds"),
+        (("--vary", "learning-rate=log:0..1", "--sample", "2"), "must be LOW..HIGH, or log:LOW..HIGH above 0"),
+        (("--vary", "n-step=1,2", "--sample", "3"), "--sample: must be at most 2"),
+        (("--vary", "n-step=1,1000"), "n-step"),
+        (("--seed", "3", "--seeds", "2"), "--seed: a sweep has --seeds N"),
+        ((), "a sweep needs --vary"),
+        (("--vary", "n-step=1,2", "--seeds", "3000"), "--seeds must be"),
+        (("start",), "unknown command 'start'"),
+        (("status", "nothing"), "no sweep 'nothing'"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_line_and_starts_nothing(arguments: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+    is_command = bool(arguments) and not arguments[0].startswith("-")
+    done = run_program("sweep", *arguments, *(() if is_command else SNAKE), cwd=tmp_path, check=2)
+    assert reason in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "checkpoints").exists()
+
+
+# ---------------------------------------------------------------------------------- statistics
+
+
+def test_means_and_intervals_over_seeds() -> None:
+    assert interquartile_mean([1, 2, 3, 100]) == pytest.approx(2.5)
+    assert interquartile_mean([1, 2, 3, 4, 100]) == pytest.approx((0.75 * 2 + 3 + 0.75 * 4) / 2.5)
+    assert interquartile_mean([5.0]) == 5
+    assert interval([None, None]) is None
+    single = interval([2.0, None])
+    assert single is not None and (single.mean, single.low, single.count) == (2, None, 1)
+    values = [float(each) for each in range(10)]
+    low, high = bootstrap(values, statistics.fmean)
+    half = 1.96 * statistics.pstdev(values) / len(values) ** 0.5
+    assert (low, high) == pytest.approx((4.5 - half, 4.5 + half), abs=0.2)
+    assert bootstrap(values, statistics.fmean) == (low, high)
+    assert probability_of_improvement([1, 2], [1, 0]) == pytest.approx(0.875)
+
+
+# ---------------------------------------------------------------------------------- the queue
+
+
+def test_a_sweep_trains_its_runs_and_tells_what_they_reached(tmp_path: Path) -> None:
+    run_program(
+        "sweep", *SNAKE, "--steps", "600", "--eval-every", "300", "--eval-episodes", "4", "--vary", "n-step=1,3",
+        "--name", "small", cwd=tmp_path,
+    )  # fmt: skip
+    run_program("sweep", "wait", "small", cwd=tmp_path)
+    found = status("small", tmp_path)
+    assert found["states"] == {"finished": 2} and not found["queue"]
+    for member, n_step in zip(found["runs"], (1, 3), strict=True):
+        run = Run(tmp_path / "checkpoints" / "small" / member["run"])
+        record = run.record()
+        assert run.config().n_step == n_step and run.config().seed == member["seed"] == 0
+        assert record.best is not None and member["best"] == record.best.mean_return
+    listed = json.loads(run_program("runs", "--json", cwd=tmp_path).stdout)
+    assert {each["name"] for each in listed} == {"small-001", "small-002"}
+    assert all(each["tags"] == ["small"] for each in listed)
+    assert "| `n-step=3` | 1 of 1 |" in run_program("sweep", "status", "small", "--markdown", cwd=tmp_path).stdout
+    assert "small  2 finished" in run_program("sweep", "status", cwd=tmp_path).stdout
+
+
+def test_a_copied_sweep_runs_nothing(tmp_path: Path) -> None:
+    run_program("sweep", *SNAKE, "--steps", "200", "--seeds", "1", "--name", "own", cwd=tmp_path)
+    run_program("sweep", "wait", "own", cwd=tmp_path)
+    (tmp_path / "checkpoints" / "own").rename(tmp_path / "foreign")
+    for command in ("resume", "add", "stop"):
+        more = ("--seeds", "1") if command == "add" else ()
+        done = run_program("sweep", command, str(tmp_path / "foreign"), *more, cwd=tmp_path, check=2)
+        assert "was not made here by you" in done.stderr
+    assert not processes_of(tmp_path)
+
+
+@pytest.mark.long
+def test_a_queue_survives_kills_and_its_table_is_that_of_the_runs(tmp_path: Path) -> None:
+    """Two options with two values each, three seeds; the queue, a run's host and a run's learner are killed."""
+    run_program(
+        "sweep", *SNAKE, "--steps", "4000", "--save-every", "500", "--eval-every", "1000", "--vary", "n-step=1,3",
+        "--vary", "learning-rate=3e-4,1e-3", "--seeds", "3", "--jobs", "3", "--name", "killed", cwd=tmp_path,
+    )  # fmt: skip
+    sweep = Sweep(tmp_path / "checkpoints" / "killed")
+
+    def trains(number: int) -> bool:
+        return sweep.run(number).record_path.exists() and sweep.run(number).record().env_steps > 600
+
+    wait_until(lambda: trains(0), "the first run to train")
+    os.kill(sweep.run(0).record().pid, signal.SIGKILL)  # the host: the run is lost, and goes on from a checkpoint
+    wait_until(lambda: sweep.tries().get("killed-001") == 2, "the first run to begin again")
+    wait_until(lambda: trains(3), "a later run to train")
+    queue = sweep.queue_pid()
+    assert queue is not None
+    os.kill(queue, signal.SIGKILL)
+    wait_until(lambda: sweep.queue_pid() is None, "the queue's end")
+    run_program("sweep", "stop", "killed", cwd=tmp_path)
+    nobody_is_left(tmp_path)  # as after a reboot
+    run_program("sweep", "resume", "killed", cwd=tmp_path)
+    run_program("sweep", "wait", "killed", cwd=tmp_path)
+    found = status("killed", tmp_path)
+    assert found["states"] == {"finished": 12}
+    rows = list(csv.DictReader(run_program("sweep", "status", "killed", "--csv", cwd=tmp_path).stdout.splitlines()))
+    assert len(rows) == 12
+    for setting in found["settings"]:
+        mine = [
+            row for row in rows if setting["setting"] == f"n-step={row['n_step']} learning-rate={row['learning_rate']}"
+        ]
+        best = [float(row["best"]) for row in mine]
+        assert len(best) == 3 and setting["best"]["mean"] == pytest.approx(statistics.fmean(best))
+        assert min(best) <= setting["best"]["low"] <= setting["best"]["high"] <= max(best)
+        assert setting["env_steps"] == sum(int(row["env_steps"]) for row in mine) >= 12_000
