@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from engine.errors import UserError
 from engine.protocol.outcome import mean_keys
 from engine.runs.annotation import read_annotation
 from engine.runs.registry import list_records
@@ -17,6 +16,7 @@ from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.data.format import number
+from mario_tui.data.run_filter import matches, options_of, text_of, words_of
 from mario_tui.data.run_status import RunStatus
 
 _ABOUT = "List runs, newest first. RETURN: mean of the last episodes; BEST: that of the best evaluation."
@@ -27,19 +27,26 @@ def runs_parser() -> argparse.ArgumentParser:
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print one JSON array")
     forms.add_argument("--names", action="store_true", help="print the names only, one per line")
+    parser.add_argument("--filter", action="append", default=[], metavar="WORDS",
+                        help="only runs that match all words, as on the home screen: a name, a state, #tag, n-step=3; "
+                             "repeatable")  # fmt: skip
     add_run_dir(parser)
     return parser
 
 
 def run(arguments: list[str]) -> int:
     options = runs_parser().parse_args(arguments)
-    records = list_records(existing(options.run_dir))
+    words = words_of(" ".join(options.filter))
+    records = [each for each in list_records(existing(options.run_dir)) if _matches(words, *each)]
     runs = [run for run, _ in records]
     if options.json:
         print(json.dumps([record_as_dict(run, record) for run, record in records], indent=2))
         return 0
     if options.names:
         print("".join(f"{printable(run.name)}\n" for run in runs), end="")
+        return 0
+    if not runs and words:
+        print(f"no run matches {' '.join(words)!r}")
         return 0
     if not runs:
         where = "" if options.run_dir is None else f" in {options.run_dir}"
@@ -67,17 +74,20 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+def _matches(words: Sequence[str], run: Run, record: RunRecord) -> bool:
+    text = f"{text_of(run, record, read_annotation(run))} {RunStatus.of_record(record)}" if words else ""
+    return matches(words, text, lambda: options_of(run))
+
+
 def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:
     """The record, the run's path, its options (null if they can't be read) and its annotation, for `--json`."""
-    fields, options = msgspec.to_builtins(record), None
+    fields = msgspec.to_builtins(record)
     if record.best is not None:
         fields["best"].pop("results", None)
         fields["best"] |= mean_keys(record.best.means)
-    with contextlib.suppress(UserError):
-        options = run.description().options()
     return {
         **fields,
         "path": str(run.path),
-        "options": options,
+        "options": options_of(run) or None,
         **msgspec.to_builtins(read_annotation(run)),
     }

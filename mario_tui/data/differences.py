@@ -35,11 +35,6 @@ def same_but_seed(options: Options) -> Configuration:
     return tuple(sorted((name, _exact(value)) for name, value in without_seed(options).items()))
 
 
-def described(options: Options, names: Sequence[str]) -> str:
-    """`learning_rate=0.0001 batch_size=64`: the values of some options."""
-    return " ".join(f"{name}={_text(options.get(name))}" for name in names)
-
-
 def natural(name: str) -> list[tuple[int, int, str]]:
     """Sort key that counts: run-9 comes before run-10."""
     parts = re.findall(r"\d+|\D+", name)

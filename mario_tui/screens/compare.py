@@ -20,12 +20,7 @@ from engine.runs.registry import list_records
 from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.data.colours import colours_of
-from mario_tui.data.differences import (
-    described,
-    differences,
-    natural,
-    without_seed,
-)
+from mario_tui.data.differences import differences, natural, without_seed
 from mario_tui.data.feed import LOOK_S, read_record
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
@@ -114,7 +109,7 @@ class CompareScreen(PanelGrid):
             with Container(id="about"):
                 yield self._runs
                 yield self._differences
-        self._filter = FilterInput("filter words, such as ddp seed=1; enter: keep, esc: clear", back=self._runs)
+        self._filter = FilterInput("filter words, such as ddp n-step=3; enter: keep, esc: clear", back=self._runs)
         yield self._filter
         yield KeyFooter()
 
@@ -188,10 +183,7 @@ class CompareScreen(PanelGrid):
         return followed.configuration if self._averaged else str(followed.run.path)
 
     def _matches(self, followed: FollowedRun) -> bool:
-        if not self._filter.words or self._key(followed) in self._pinned:
-            return True
-        text = f"{followed.run.name} {described(followed.options, list(followed.options))}".lower()
-        return all(word in text for word in self._filter.words)
+        return self._key(followed) in self._pinned or followed.matches(self._filter.words)
 
     def _series(self, entry: _Entry, metric: str) -> Series:
         pinned = entry.key in self._pinned

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.errors import UserError
+from engine.runs.annotation import read_annotation
 from engine.runs.run import Run
-from mario_tui.data.differences import Options, same_but_seed
+from mario_tui.data.differences import same_but_seed
 from mario_tui.data.feed import Feed, read_record
+from mario_tui.data.run_filter import matches, options_of, text_of
 from mario_tui.widgets.charts.comparison import Series
 from mario_tui.widgets.charts.run_curves import Curves
 
@@ -18,15 +22,21 @@ class FollowedRun:
 
     def __init__(self, run: Run, colour: int) -> None:
         self.run, self.colour = run, colour
-        self.options = _options(run)
+        self.options = options_of(run)
         self.configuration = same_but_seed(self.options) or (("", str(run.path)),)
         """Equal for runs that are averaged. A run whose options can't be read stays alone."""
         self.feed = Feed(run)
-        self.feed.update(read_record(run))
+        record = read_record(run)
+        self._text = run.name if isinstance(record, UserError) else text_of(run, record, read_annotation(run))
+        self.feed.update(record)
         self.seen = self.feed.snapshot()
         self._curves = Curves()
         self._series: dict[str, Series] = {}
         self._shown: object = None
+
+    def matches(self, words: Sequence[str]) -> bool:
+        """Whether the run matches a filter."""
+        return matches(words, f"{self._text} {self.seen.status}", lambda: self.options)
 
     def refresh(self) -> bool:
         """Take the newest snapshot; returns whether anything that is shown has changed."""
@@ -54,10 +64,3 @@ class FollowedRun:
         at = [float(event.env_steps) for event in curves.evaluations]
         seconds = [curves.x_of(step, "time") for step in at]
         return Series(self.run.name, self.colour, at, seconds, [event.mean_return for event in curves.evaluations])
-
-
-def _options(run: Run) -> Options:
-    try:
-        return run.description().options()
-    except UserError:
-        return {}

@@ -15,6 +15,7 @@ from engine.runs.annotation import Annotation
 from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, moment, number, short
+from mario_tui.data.run_filter import matches, options_of, text_of, words_of
 from mario_tui.data.run_status import RunStatus
 from mario_tui.widgets.panels.header import state_text
 
@@ -124,7 +125,7 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         self.sorting: tuple[str, bool] = ("started", True)
         """Key of the column, and whether the largest value comes first."""
         self.wanted = ""
-        """Filter: a run is shown if it contains all these words."""
+        """Filter: a run is shown if it matches all these words (`mario_tui.data.run_filter`)."""
         self.marked: set[str] = set()
         self._all: list[Listed] = []
         self._shown: dict[str, tuple[Text, ...]] = {}
@@ -226,11 +227,8 @@ class RunsTable(DataTable[Text], inherit_bindings=False):
         return min(max(names, default=0), _LONGEST_NAME)
 
     def _matches(self, listed: Listed) -> bool:
-        record, annotation = listed.record, listed.annotation
-        tags = " ".join(f"#{tag}" for tag in annotation.tags)
-        text = f"{record.name} {listed.status} {record.game} {record.task} {record.runner} {listed.run.path}"
-        text = f"{text} {tags} {annotation.note}".lower()
-        return all(word in text for word in self.wanted.lower().split())
+        text = f"{text_of(listed.run, listed.record, listed.annotation)} {listed.status}"
+        return matches(words_of(self.wanted), text, lambda: options_of(listed.run))
 
     def _arranged(self, runs: Iterable[Listed]) -> list[Listed]:
         key, largest_first = self.sorting

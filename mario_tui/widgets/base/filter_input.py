@@ -5,6 +5,8 @@ from __future__ import annotations
 from textual.widget import Widget
 from textual.widgets import Input
 
+from mario_tui.data.run_filter import words_of
+
 
 class FilterInput(Input):
     """Posts `Input.Changed` for every key, so that the screen can filter while its user types.
@@ -21,7 +23,7 @@ class FilterInput(Input):
     @property
     def words(self) -> list[str]:
         """The words to look for, in lower case; none if there is no filter."""
-        return self.value.lower().split()
+        return words_of(self.value)
 
     def open(self) -> None:
         """Show the line, for typing."""
