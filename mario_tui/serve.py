@@ -100,6 +100,7 @@ class _Server(Server):
         self._bound_to = ipaddress.ip_address(listening.getsockname()[0].partition("%")[0])
         self._names = _names(host, loopback=self._bound_to.is_loopback)
         self._visitors: set[web.WebSocketResponse] = set()
+        self._programs: set[asyncio.subprocess.Process] = set()
 
     def serve(self, debug: bool = False) -> None:
         loop = asyncio.new_event_loop()
@@ -121,6 +122,7 @@ class _Server(Server):
         app = await super()._make_app()
         app.middlewares.append(self._guard)
         app.on_response_prepare.append(self._add_headers)
+        app.on_cleanup.append(self._await_programs)
         return app
 
     async def on_startup(self, app: web.Application) -> None:
@@ -132,6 +134,12 @@ class _Server(Server):
     async def on_shutdown(self, app: web.Application) -> None:
         for visitor in list(self._visitors):
             await visitor.close(code=WSCloseCode.GOING_AWAY)
+
+    async def _await_programs(self, app: web.Application) -> None:
+        """Python 3.12 complains of programs whose end the closed loop has not seen."""
+        ends = [asyncio.create_task(program.wait()) for program in self._programs]
+        if ends:
+            await asyncio.wait(ends, timeout=_SHUTDOWN_S)
 
     async def handle_index(self, request: web.Request) -> Any:
         """The page, with the addresses that the visitor used: a forwarded port has a different number."""
@@ -150,6 +158,9 @@ class _Server(Server):
             await websocket.close(code=WSCloseCode.INVALID_TEXT)
         finally:
             self._visitors.discard(websocket)
+            self._programs = {each for each in self._programs if each.returncode is None}
+            if (program := app_service._process) is not None and program.returncode is None:
+                self._programs.add(program)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:

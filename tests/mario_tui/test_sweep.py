@@ -16,7 +16,7 @@ from engine.runs.run import Run
 from engine.runs.sweep import Sweep
 from mario_tui.commands.variations import grid, sample
 from mario_tui.data.sweep_table import bootstrap, interquartile_mean, interval, probability_of_improvement, setting_text
-from tests.support.program import nobody_is_left, processes_of, run_program, wait_until
+from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, wait_until
 
 SNAKE = ("--game", "snake:5x5", "--burnin", "200", "--buffer-size", "4000")
 
@@ -115,6 +115,10 @@ def test_a_sweep_trains_its_runs_and_tells_what_they_reached(tmp_path: Path) -> 
     assert all(each["tags"] == ["small"] for each in listed)
     assert "| `n-step=3` | 1 of 1 |" in run_program("sweep", "status", "small", "--markdown", cwd=tmp_path).stdout
     assert "small  2 finished" in run_program("sweep", "status", cwd=tmp_path).stdout
+    terminal = Terminal("sweep", "watch", cwd=tmp_path, columns=120, rows=40)
+    terminal.wait_for("2 runs, means over seeds of 2 configurations", "1 × n_step=3", "Evaluated return")
+    terminal.send("q")
+    assert terminal.wait() == 0
 
 
 def test_a_copied_sweep_runs_nothing(tmp_path: Path) -> None:
