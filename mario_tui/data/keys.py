@@ -127,6 +127,14 @@ KEYS = (
         "Pin the selected run: first in the list, drawn over the others, never filtered",
         "compare",
     ),
+    Key(
+        "sort",
+        "o",
+        "Rank",
+        "Rank the runs by the next number: best evaluation, mean return, highest mean return, name",
+        "compare",
+        shown=False,
+    ),
     Key("average", "M", "Mean", "Switch between runs and means over seeds, with 95 % intervals", "compare"),
     Key(
         "filter",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.seeds import mean_over
 from mario_tui.widgets.charts.view import x_text
-from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPanel, Key
+from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPanel, Key, ranked, rankings
 from mario_tui.widgets.panels.differences import DifferencesPanel
 
 _TICK_S = 0.5
@@ -85,6 +86,8 @@ class CompareScreen(PanelGrid):
         for followed in self._followed:
             self._colours.setdefault(followed.configuration, followed.colour)
         self._averaged = sweep is not None
+        self._ranking: str | None = None
+        """What the runs are ranked by; None for the best evaluation, without any the mean return."""
         self._hidden: set[Key] = {str(run.path) for run in hidden}
         self._pinned: set[Key] = set()
         self._news = False
@@ -169,15 +172,17 @@ class CompareScreen(PanelGrid):
         super().draw_charts()
         self._show_values()
 
+    def _ranked_by(self, rows: Sequence[ComparedRun]) -> str:
+        return self._ranking or rankings(rows)[0]
+
     def _entries(self) -> list[_Entry]:
-        """What matches the filter, pinned ones first."""
+        """What matches the filter, in the order of the names."""
         groups: dict[Key, list[FollowedRun]] = {}
         for each in self._followed:
             if self._matches(each) and not (self._averaged and str(each.run.path) in self._hidden):
                 groups.setdefault(self._key(each), []).append(each)
         names = _names_of(list(groups.values())) if self._averaged else [runs[0].run.name for runs in groups.values()]
-        entries = [_Entry(key, name, runs) for (key, runs), name in zip(groups.items(), names, strict=True)]
-        return sorted(entries, key=lambda entry: entry.key not in self._pinned)
+        return [_Entry(key, name, runs) for (key, runs), name in zip(groups.items(), names, strict=True)]
 
     def _key(self, followed: FollowedRun) -> Key:
         return followed.configuration if self._averaged else str(followed.run.path)
@@ -195,18 +200,21 @@ class CompareScreen(PanelGrid):
 
     def _show(self) -> None:
         """Update everything that depends on the runs' data, the filter, and what is hidden or pinned."""
-        entries = self._entries()
-        self._rows = [
+        found = {entry.key: entry for entry in self._entries()}
+        rows = [
             ComparedRun(
                 entry.key,
                 entry.name,
                 self._series(entry, _RETURN),
+                _mean([each.evaluated for each in entry.runs]),
                 list(dict.fromkeys(each.seen.status for each in entry.runs)),
                 hidden=entry.key in self._hidden,
                 problem=next((each.seen.problem for each in entry.runs if each.seen.problem), ""),
             )
-            for entry in entries
+            for entry in found.values()
         ]
+        self._rows = ranked(rows, self._ranked_by(rows))
+        entries = [found[row.key] for row in self._rows]
         if [row.key for row in self._rows] != self._runs.keys():
             self._runs.refresh(layout=True)
         shown = [entry for entry in entries if entry.key not in self._hidden]
@@ -229,12 +237,13 @@ class CompareScreen(PanelGrid):
         return self._compared[1]
 
     def _show_values(self) -> None:
-        """The mean return of each run, at the crosshair or the newest."""
+        """The list of runs, with the mean return of each at the crosshair, or the newest."""
         cursor, axis = self.view.cursor, self.view.axis
         points = [row.series.at(math.inf if cursor is None else cursor, axis) for row in self._rows]
         head = "last" if cursor is None else x_text(cursor, axis).removesuffix(" steps")
         nothing = "all runs are hidden" if any(map(self._matches, self._followed)) else "no run matches the filter"
-        self._runs.show(self._rows, head, [None if point is None else point[1] for point in points], nothing)
+        values = [None if point is None else point[1] for point in points]
+        self._runs.show(self._rows, self._ranked_by(self._rows), head, values, nothing)
 
     def _show_title(self, shown: int) -> None:
         text = Text(no_wrap=True, overflow="ellipsis")
@@ -266,6 +275,12 @@ class CompareScreen(PanelGrid):
         if (selected := self._runs.selected) is not None:
             self._pinned ^= {selected.key}
             self._show()
+
+    def action_sort(self) -> None:
+        """Rank the runs by the next of their numbers."""
+        names = rankings(self._rows)
+        self._ranking = names[(names.index(self._ranked_by(self._rows)) + 1) % len(names)]
+        self._show()
 
     def action_average(self) -> None:
         """Switch between single runs and the means over seeds."""
@@ -343,6 +358,12 @@ def _others_of_its_game(run: Run) -> list[Run]:
     listed = list_records(run.path.parent)
     found = (other for other, record in listed if record.game == game and other.path != run.path)
     return list(islice(found, _MOST_OTHERS))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _names_of(groups: Sequence[Sequence[FollowedRun]]) -> list[str]:

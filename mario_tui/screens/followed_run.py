@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from engine.errors import UserError
@@ -47,6 +48,12 @@ class FollowedRun:
         shown = (self._curves, self.seen.status, self.seen.problem)
         changed, self._shown = shown != self._shown, shown
         return changed
+
+    @property
+    def evaluated(self) -> float | None:
+        """The mean return of the best evaluation; None without one."""
+        best = self._curves.best
+        return best.mean_return if best is not None and math.isfinite(best.mean_return) else None
 
     def series(self, metric: str) -> Series:
         """The run's line in a chart; the same object until there are new data."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.style import Style
@@ -25,36 +25,75 @@ Key = str | Configuration
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A row: a run, or several of one configuration. `series` is its mean return."""
+    """A row: a run, or several of one configuration. `series` is its mean return in training, and `evaluated` the mean
+    return of its best evaluation; for several runs the mean of both."""
 
     key: Key
     name: str
     series: Series
+    evaluated: float | None
     statuses: Sequence[RunStatus]
     """The states of its runs, each once."""
     hidden: bool = False
     problem: str = ""
 
+    @property
+    def newest(self) -> float | None:
+        point = self.series.at(math.inf, "steps")
+        return None if point is None else point[1]
+
+    @property
+    def highest(self) -> float | None:
+        return max(filter(math.isfinite, self.series.values), default=None)
+
+
+RANKINGS: Mapping[str, Callable[[ComparedRun], float | None]] = {
+    "best evaluation": lambda row: row.evaluated,
+    "mean return": lambda row: row.newest,
+    "highest mean return": lambda row: row.highest,
+    "name": lambda row: 0.0,
+}
+"""What rows can be ranked by, the highest first."""
+
+
+def rankings(rows: Sequence[ComparedRun]) -> list[str]:
+    """Those of `RANKINGS` for which any of the rows has a value."""
+    return [name for name, value in RANKINGS.items() if any(value(row) is not None for row in rows) or name == "name"]
+
+
+def ranked(rows: Sequence[ComparedRun], by: str) -> list[ComparedRun]:
+    """The pinned rows, then the others, each ranked by one of `RANKINGS`; rows of one rank keep their order."""
+
+    def place(row: ComparedRun) -> tuple[bool, float]:
+        value = RANKINGS[by](row)
+        return not row.series.pinned, math.inf if value is None else -value
+
+    return sorted(rows, key=place)
+
 
 class ComparedRunsPanel(ListPanel):
-    """Colour, name, newest and highest mean return of each run; hidden runs are dim."""
+    """Colour, name, mean return of the best evaluation if there is one, newest and highest mean return in training of
+    each run; hidden runs are dim."""
 
     def __init__(self) -> None:
         super().__init__("Runs", id="compared", number=1)
         self._rows: Sequence[ComparedRun] = ()
-        self._head = ""
+        self._by = self._head = ""
         self._values: Sequence[float | None] = ()
         self._nothing = ""
 
     def keys(self) -> list[Key]:
         return [row.key for row in self._rows]
 
-    def show(self, rows: Sequence[ComparedRun], head: str, values: Sequence[float | None], nothing: str) -> None:
-        """Show the rows with one mean return each; `head` tells where it was taken, such as `last`. `nothing`: why
-        there is no row, if there is none."""
-        shown = (rows, head, values, nothing)
-        if shown != (self._rows, self._head, self._values, self._nothing) or not self._lines:
-            self._rows, self._head, self._values, self._nothing = shown
+    def show(
+        self, rows: Sequence[ComparedRun], by: str, head: str, values: Sequence[float | None], nothing: str
+    ) -> None:
+        """Show the rows, ranked `by` one of `RANKINGS`, with one mean return each; `head` tells where it was taken,
+        such as `last`. `nothing`: why there is no row, if there is none."""
+        shown = (rows, by, head, values, nothing)
+        if shown != (self._rows, self._by, self._head, self._values, self._nothing) or not self._lines:
+            self._rows, self._by, self._head, self._values, self._nothing = shown
+            self.title = self.short_title = f"Runs by {by}" if len(rows) > 1 else "Runs"
             self.repaint()
 
     @property
@@ -75,23 +114,30 @@ class ComparedRunsPanel(ListPanel):
         shown, index = self.rows_to_draw(max(1, height - 1)), self.index
         longest = max(len(_name(row)) for row in self._rows)
         states = max(len(row.statuses) for row in self._rows)
-        value = max(_VALUE, len(self._head))
-        room = max(8, min(longest, width - (2 + 1 + value + 1 + _VALUE + 1 + states)))
-        lines = [Text(f"  {'run':<{room}} {self._head:>{value}} {'highest':>{_VALUE}}", style="bold")]
-        lines += [self._row(row, room, value, row == index and self.has_focus) for row in shown]
+        heads = {"best evaluation": "best eval", "mean return": self._head, "highest mean return": "highest"}
+        if all(row.evaluated is None for row in self._rows):
+            del heads["best evaluation"]
+        room = _room_of_name(width - states, heads)
+        if room < longest and len(heads) == 3:
+            del heads["mean return" if self._by == "highest mean return" else "highest mean return"]
+            room = _room_of_name(width - states, heads)
+        room = max(8, min(longest, room))
+        lines = [Text(f"  {'run':<{room}}{''.join(map(_cell, heads.values(), heads.values()))}", style="bold")]
+        lines += [self._row(row, room, heads, row == index and self.has_focus) for row in shown]
         self.paint(self.text_lines(Text("\n", no_wrap=True).join(lines), width), note=self.position(shown))
 
-    def _row(self, at: int, room: int, width: int, here: bool) -> Text:
-        """A row with a name of `room` cells, and a value of `width` cells."""
-        row, value = self._rows[at], self._values[at]
+    def _row(self, at: int, room: int, heads: Mapping[str, str], here: bool) -> Text:
+        """A row with a name of `room` cells, and values under these heads."""
+        row = self._rows[at]
         style = Style(color=row.series.colour, bold=row.series.pinned, dim=row.hidden)
         text = Text()
         text.append("· " if row.hidden else f"{row.series.marker} ", style=style)
         text.append(f"{shortened(_name(row), room):<{room}}", style=style + Style(reverse=here))
-        if value is None:
+        values = {name: value(row) for name, value in RANKINGS.items()} | {"mean return": self._values[at]}
+        if all(values[name] is None for name in heads):
             return text.append(f" {row.problem or 'no data yet'}", style="dim")
-        highest = max(filter(math.isfinite, row.series.values), default=None)
-        text.append(f" {number(value):>{width}} {number(highest):>{_VALUE}} ", style="dim" if row.hidden else "")
+        cells = "".join(_cell(number(values[name]), head) for name, head in heads.items())
+        text.append(f"{cells} ", style="dim" if row.hidden else "")
         for status in row.statuses:
             text.append(status.symbol, status.colour)
         return text
@@ -103,6 +149,15 @@ class ComparedRunsPanel(ListPanel):
             self.go(row)
             if event.chain >= 2:
                 self.post_message(self.Opened())
+
+
+def _cell(text: str, head: str) -> str:
+    return f" {text:>{max(_VALUE, len(head))}}"
+
+
+def _room_of_name(width: int, heads: Mapping[str, str]) -> int:
+    """Cells that marker, values and a gap leave to the name."""
+    return width - 3 - sum(len(_cell("", head)) for head in heads.values())
 
 
 def _name(row: ComparedRun) -> str:

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from engine.config.reading import make_config
 from engine.protocol.framing import pack
-from engine.protocol.messages import Hello, Point
+from engine.protocol.messages import Evaluation, Hello, KeptEvent, Point
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
@@ -36,6 +36,10 @@ async def compared(pilot: Pilot[Any], *keys: str) -> Any:
 def rows_of(screen: Any) -> list[list[str]]:
     """Columns of the rows in the list of runs."""
     return [line.split() for line in text(screen, "compared").splitlines()[2:] if line.strip()]
+
+
+def states_of(screen: Any) -> dict[str, str]:
+    return {row[1]: row[-1] for row in rows_of(screen)}
 
 
 def means_of(screen: Any) -> list[str]:
@@ -63,13 +67,55 @@ async def test_a_run_is_followed_through_pause_end_and_resume(tmp_path: Path) ->
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
         async with host_of(run, 101, "paused", points_up_to(5000)):
             screen = await compared(pilot)
-            await until(pilot, lambda: [row[-1] for row in rows_of(screen)] == ["‖", "✗"], "the states")
-        await until(pilot, lambda: rows_of(screen)[0][-1] == "■", "the end")
-        assert max(screen.query_one("#compare-loss").series[0].steps) == 5000
+            await until(pilot, lambda: states_of(screen) == {"one": "‖", "two": "✗"}, "the states")
+        await until(pilot, lambda: states_of(screen)["one"] == "■", "the end")
+        assert [max(each.steps) for each in screen.query_one("#compare-loss").series if each.name == "one"] == [5000]
         async with host_of(run, 102, "running", points_up_to(9000)):
-            await until(pilot, lambda: rows_of(screen)[0][-1] == "●", "the new host")
-            assert max(screen.query_one("#compare-loss").series[0].steps) == 9000
+            await until(pilot, lambda: states_of(screen)["one"] == "●", "the new host")
+            assert [max(each.steps) for each in screen.query_one("#compare-loss").series if each.name == "one"] == [
+                9000
+            ]
             await pilot.press("q")
+
+
+async def test_runs_are_ranked_by_evaluation_and_by_every_other_number(tmp_path: Path) -> None:
+    runs = folder_of_runs(tmp_path, a="finished", b="finished", c="finished", d="finished")
+    record(runs[0], points_up_to(3000, 0.53), evaluated=[0.71])
+    record(runs[1], points_up_to(3000, 0.91), evaluated=[])
+    record(runs[2], [*points_up_to(2000, 0.99), *points_up_to(3000, 0.12)[-1:]], evaluated=[0.745, 0.2])
+    record(runs[3], points_up_to(3000, -0.25), evaluated=[0.72])
+    async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
+        screen = await compared(pilot)
+        assert ranking_of(screen) == ("Runs by best evaluation", "cdab")
+        assert text(screen, "compared").splitlines()[1].split() == ["run", "best", "eval", "last", "highest"]
+        assert rows_of(screen)[0][2:5] == ["0.745", "0.120", "0.990"]
+        assert rows_of(screen)[3][2:5] == ["–", "0.910", "0.910"]
+        await pilot.press("o")
+        assert ranking_of(screen) == ("Runs by mean return", "bacd")
+        await pilot.press("o")
+        assert ranking_of(screen) == ("Runs by highest mean return", "cbad")
+        await pilot.press("end", "asterisk")  # pinned rows come first
+        assert ranking_of(screen) == ("Runs by highest mean return", "dcba")
+        await pilot.press("asterisk", "o")
+        assert ranking_of(screen) == ("Runs by name", "abcd")
+        await pilot.press("o", "slash", *"seed=1", "enter")  # only a run without evaluations
+        assert text(screen, "compared").splitlines()[1].split() == ["run", "last", "highest"]
+
+
+def ranking_of(screen: Any) -> tuple[str, str]:
+    """What the list says that it ranks the runs by, and the names in their order."""
+    return screen.query_one("#compared").title, "".join(row[1] for row in rows_of(screen))
+
+
+def record(run: Run, points: list[Point], evaluated: list[float]) -> None:
+    """A recording of these points, with evaluations of which the first one is the best."""
+    hello, *_ = read_recording(RECORDING)
+    assert isinstance(hello, Hello)
+    events: list[KeptEvent] = [
+        Evaluation(env_steps=1000 * at, episodes=10, clears=0, mean_return=value, best=at == 1, seconds=1.0)
+        for at, value in enumerate(evaluated, 1)
+    ]
+    run.history_path.write_bytes(pack(msgspec.structs.replace(hello, points=points, events=events)))
 
 
 async def test_a_run_that_was_deleted_is_a_notice(tmp_path: Path) -> None:
@@ -146,10 +192,7 @@ async def test_charts_are_drawn_once_and_only_if_something_has_changed(
 
 async def test_the_highest_return_is_finite_and_heads_are_whole(tmp_path: Path) -> None:
     (run,) = folder_of_runs(tmp_path, one="finished")
-    hello, *_ = read_recording(RECORDING)
-    points = [*points_up_to(5000, 7.0), *points_up_to(6000, math.inf)[-1:]]
-    assert isinstance(hello, Hello)
-    run.history_path.write_bytes(pack(msgspec.structs.replace(hello, points=points)))
+    record(run, [*points_up_to(5000, 7.0), *points_up_to(6000, math.inf)[-1:]], evaluated=[])
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(80, 40)) as pilot:
         screen = await compared(pilot, "t", "t", "left", "left")
         assert rows_of(screen)[0][2:4] == ["7.00", "7.00"]
