@@ -83,6 +83,7 @@ class Queue:
         self._sweep = sweep
         self._tries = sweep.tries()
         self._hosts: list[HostProcess] = []
+        self._finished = set[str]()
         self._is_stopping = False
 
     def stop(self, signal_number: int, frame: FrameType | None) -> None:
@@ -94,7 +95,7 @@ class Queue:
         while not self._is_stopping:
             plan = self._sweep.plan()  # it may have got more runs
             runs = [self._sweep.run(number) for number in range(len(plan.members))]
-            found = [status_of(run) for run in runs]
+            found = [self._status_of(run) for run in runs]
             # A paused run gives its place to the next.
             free = plan.jobs - sum(
                 each is not None and each.is_active and each is not RunStatus.PAUSED for each in found
@@ -110,6 +111,15 @@ class Queue:
             self._hosts = [host for host in self._hosts if not host.ended]  # and the kernel forgets them
             time.sleep(_LOOK_S)
         stop_runs(self._sweep)
+
+    def _status_of(self, run: Run) -> RunStatus | None:
+        """`status_of`; of a run that is finished it is remembered, since there may be thousands."""
+        if run.name in self._finished:
+            return RunStatus.FINISHED
+        status = status_of(run)
+        if status is RunStatus.FINISHED:
+            self._finished.add(run.name)
+        return status
 
     def _begin(self, number: int, *, others: bool) -> bool:
         """Start a run, or go on with it. Returns False if it must wait until `others` that train have ended."""

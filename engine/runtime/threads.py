@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import math
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
+
+from engine.runtime.files import open_regular
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _MMAP_THRESHOLDS = (1 << 30, 1 << 25)
@@ -21,6 +26,10 @@ _LOOK_S = 0.2
 """Seconds for which the load of cores is measured."""
 _MIN_SHARE = 32
 """Samples of a batch below which another learning thread does not pay."""
+
+
+_locks: list[BinaryIO] = []
+"""On the cores that this process has claimed, as long as it lives."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +75,8 @@ def _quota(cgroup: Path) -> float | None:
 
 
 def use_at_most(cores: int | None) -> None:
-    """Restrict this process, and those that it will start, to so many of the cores that it may use: the least busy
-    ones, so that several restricted runs don't share a core while others are idle. None: no restriction.
+    """Restrict this process, and those that it will start, to so many of the cores that it may use: those that no other
+    restricted run of this user has, and of them the least busy ones. None: no restriction.
 
     All threads are bounded by this, also those of libraries.
     """
@@ -75,10 +84,31 @@ def use_at_most(cores: int | None) -> None:
         return
     allowed = os.sched_getaffinity(0)
     busy = psutil.cpu_percent(_LOOK_S, percpu=True)
-    by_load = sorted(allowed, key=lambda core: busy[core] if core < len(busy) else 0.0)
+    chosen = _claimed(sorted(allowed, key=lambda core: busy[core] if core < len(busy) else 0.0), cores)
     for thread in psutil.Process().threads():  # NumPy has started some when it was imported
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(thread.id, by_load[:cores])
+            os.sched_setaffinity(thread.id, chosen)
+
+
+def _claimed(cores: list[int], count: int) -> list[int]:
+    """`count` of the cores, in their order, but those last that other restricted runs have claimed: runs that start
+    together find all cores equally busy. A run claims a core with a lock, which the kernel releases when it ends."""
+    free = list[int]()
+    with contextlib.suppress(OSError):  # no such folder, or no locks in it
+        folder = Path(tempfile.gettempdir()) / f"mario-tui-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for core in cores:
+            lock = open_regular(folder / f"core-{core}.lock", os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            _locks.append(lock)
+            free.append(core)
+            if len(free) == count:
+                break
+    return [*free, *(core for core in cores if core not in free)][:count]
 
 
 def keep_freed_memory(mallopt: Callable[[int, int], int] | None = None) -> None:

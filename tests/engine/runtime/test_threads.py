@@ -1,0 +1,39 @@
+"""Runs that are restricted to some cores at the same time get different ones."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from engine.runtime.threads import use_at_most
+from tests.support.program import child
+
+
+def _restricted(told: Connection, over: Event) -> None:
+    use_at_most(1)
+    told.send(os.sched_getaffinity(0))
+    over.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to cores")
+def test_restricted_runs_share_a_core_only_if_there_are_too_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    spawn = multiprocessing.get_context("spawn")
+    heard, told = spawn.Pipe(duplex=False)
+    over = spawn.Event()
+    allowed = os.sched_getaffinity(0)
+    with contextlib.ExitStack() as processes:
+        for _ in range(len(allowed) + 1):  # one more than there are cores
+            processes.enter_context(child(_restricted, told, over))
+        found = [heard.recv() for _ in range(len(allowed) + 1)]
+        over.set()
+    assert all(len(each) == 1 for each in found)
+    assert set().union(*found) == allowed
