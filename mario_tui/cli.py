@@ -20,6 +20,11 @@ from mario_tui.terminal.output import NO_SPACE, discard_unwritable, nowhere
 COMMANDS = {
     "attach": "attach",
     "runs": "runs",
+    "stop": "control stop",
+    "pause": "control pause",
+    "resume-training": "control resume-training",
+    "checkpoint": "control checkpoint",
+    "wait": "control wait",
     "eval": "evaluate",
     "distill": "distill",
     "play": "play",
@@ -29,7 +34,8 @@ COMMANDS = {
     "sweep": "sweep",
     "completion": "completion",
 }
-"""The module of each command in `mario_tui.commands`, imported only if it is run."""
+"""The module of each command in `mario_tui.commands`, imported only if it is run, and its first argument if there is
+one."""
 
 _OTHER_WORDS = {
     "train": "mario-tui --game mario",
@@ -41,7 +47,11 @@ _OTHER_WORDS = {
     "test": "eval",
     "watch": "attach",
     "monitor": "attach",
-    "stop": "attach RUN, then x",
+    "kill": "stop",
+    "end": "stop",
+    "continue": "resume-training",
+    "unpause": "resume-training",
+    "save": "checkpoint",
 }
 """What the words of other programs are called here."""
 
@@ -85,8 +95,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command and return its exit status. Without a command, any option but those of home starts a run."""
     if arguments and arguments[0] in COMMANDS:
-        command = importlib.import_module(f"mario_tui.commands.{COMMANDS[arguments[0]]}")
-        status: int = command.run(arguments[1:])
+        module, *first = COMMANDS[arguments[0]].split()
+        status: int = importlib.import_module(f"mario_tui.commands.{module}").run([*first, *arguments[1:]])
         return status
     if arguments and not arguments[0].startswith("-"):
         raise UserError(_unknown(arguments[0]))

@@ -14,6 +14,12 @@ from engine.runtime.text import printable
 NOT_TRAINED = "is reported by a training loop outside mario-tui, which can't resume, evaluate or play it"
 
 
+def what_it_obeys(commands: list[str]) -> str:
+    """Says that such a loop obeys only these commands; see `Hello.obeys`."""
+    obeyed = ", ".join(commands).lower()
+    return f"is trained by a loop of its own, which obeys {f'only {obeyed}' if obeyed else 'no command'}"
+
+
 class ReportedLoop(msgspec.Struct, frozen=True, kw_only=True):
     """Has what host and clients ask of a `RunConfig`, for a loop that has options of its own."""
 

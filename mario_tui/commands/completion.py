@@ -11,6 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from string import Template
@@ -20,7 +21,7 @@ from engine.config.presets import presets
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
 from engine.runs import policies
-from mario_tui.commands import attach, distill, evaluate, export, play, profile, runs, serve, sweep, train
+from mario_tui.commands import attach, control, distill, evaluate, export, play, profile, runs, serve, sweep, train
 from mario_tui.commands.options import Parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -85,6 +86,7 @@ def completion_parser() -> argparse.ArgumentParser:
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "attach": attach.attach_parser,
     "runs": runs.runs_parser,
+    **{name: partial(control.control_parser, name) for name in control.ABOUT},
     "eval": evaluate.eval_parser,
     "distill": distill.distill_parser,
     "play": play.play_parser,

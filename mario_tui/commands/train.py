@@ -30,6 +30,11 @@ commands:
   mario-tui --no-ui [...]         the same without the dashboard
   mario-tui attach [RUN|PATH]     dashboard of a running or finished run; charts of event files
   mario-tui runs [--json]         list runs
+  mario-tui stop RUN...           write a checkpoint and end the run
+  mario-tui pause RUN...          pause training
+  mario-tui resume-training RUN   continue training after a pause
+  mario-tui checkpoint RUN...     write a checkpoint
+  mario-tui wait RUN...           wait until runs have ended; exit with their status
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
   mario-tui distill POLICY ...    teach one network what several policies play
   mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE

@@ -6,7 +6,7 @@ import sys
 
 from engine.errors import UserError
 from engine.protocol.messages import Failed, Finished
-from engine.runs.run import Run
+from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 
 
@@ -19,12 +19,18 @@ def exit_status(run: Run, end: Finished | Failed | None) -> int:
         return 0
     if isinstance(end, Failed) and end.usage:
         raise UserError(end.reason)
-    if end is None:  # it crashed, or its recording, which tells more, could not be written
-        record = run.record()
-        if record.state == "finished":
-            return 0
-        reason = record.reason if record.state == "failed" else "its host crashed"
-    else:
-        reason = end.reason
-    print(printable(f"mario-tui: {run.name} failed: {reason}; log: {run.log_path}"), file=sys.stderr)
+    # Without `end`, it crashed, or its recording, which tells more, could not be written.
+    reason = failure(run.record()) if end is None else end.reason
+    if not reason:
+        return 0
+    print(printable(f"mario-tui: {failed_line(run, reason)}"), file=sys.stderr)
     return 1
+
+
+def failure(record: RunRecord) -> str:
+    """Why a run failed that has no host any more; empty if it has finished or was stopped."""
+    return "" if record.state == "finished" else record.reason or "its host crashed"
+
+
+def failed_line(run: Run, reason: str) -> str:
+    return f"{run.name} failed: {reason}; log: {run.log_path}"

@@ -12,7 +12,7 @@ from textual.app import SuspendNotSupported
 from textual.events import Key
 
 from engine.config.command_line import command_line
-from engine.config.reported_loop import NOT_TRAINED
+from engine.config.reported_loop import NOT_TRAINED, what_it_obeys
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import (
@@ -86,9 +86,7 @@ class RunControl(PanelGrid):
         keymap = self.mario.settings.keys
         for key in keys_in(self.PLACE):
             if event.key in keymap.get(key.id, key.keys).split(",") and self.check_action(key.action, ()) is None:
-                obeyed = ", ".join(self._obeys or ()).lower()
-                loop = f"is trained by a loop of its own, which obeys {f'only {obeyed}' if obeyed else 'no command'}"
-                why = NOT_TRAINED if self.is_over else loop
+                why = NOT_TRAINED if self.is_over else what_it_obeys(self._obeys or [])
                 self.notify(f"{key.label}: {self.run.name} {why}", severity="warning")
 
     def saved_in(self) -> Path:
