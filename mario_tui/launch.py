@@ -22,6 +22,7 @@ from engine.config.user_code import located
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
+from engine.runs.annotation import Annotation, write_annotation
 from engine.runs.checkpoints import Progress, committed, find_source, read_manifest
 from engine.runs.initial_policy import options_of_policy, with_located_policy
 from engine.runs.registry import create_run, delete_run, list_records, name_error, was_created_here
@@ -47,6 +48,8 @@ class Plan:
     """Whether `run` has done all its steps."""
     notes: tuple[tuple[str, str], ...] = ()
     """Lines (level, text) for the run's log: options that follow others, or have no effect."""
+    annotation: Annotation | None = None
+    """To write into the run's folder; None: what is there is kept."""
 
     def start(self, *, foreground: bool = False) -> HostProcess:
         """Create or reopen the run's folder and start its host.
@@ -57,6 +60,8 @@ class Plan:
         run = create_run(self.config, self.name) if self.run is None else self.run
         mark_own(run, self.config)
         try:
+            if self.annotation is not None:
+                write_annotation(run, self.annotation)
             config = None if self.run is None else self.config
             return HostProcess(run, self.checkpoint, config=config, foreground=foreground, notes=self.notes)
         except (OSError, UserError) as error:

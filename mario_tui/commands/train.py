@@ -6,6 +6,7 @@ import argparse
 import functools
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
+from engine.runs.annotation import Annotation, make_annotation, read_annotation
+from engine.runs.run import Run
 from engine.runtime.parent import killed_with_parent
 from mario_tui.commands import eval_only
 from mario_tui.commands.options import Parser, add_read_only, chosen, need_terminal
@@ -28,6 +31,7 @@ commands:
   mario-tui                       home: your runs, new run, resume, attach
   mario-tui --game mario [...]    start a run and open its dashboard
   mario-tui --no-ui [...]         the same without the dashboard
+  mario-tui --detach [...]        start a run and leave it alone
   mario-tui attach [RUN|PATH]     dashboard of a running or finished run; charts of event files
   mario-tui runs [--json]         list runs
   mario-tui stop RUN...           write a checkpoint and end the run
@@ -81,10 +85,17 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"mario-tui {__version__}")
-    parser.add_argument("--no-ui", action="store_true", help="train without the dashboard")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--no-ui", action="store_true", help="train without the dashboard")
+    forms.add_argument(
+        "--detach",
+        action="store_true",
+        help="start the run, print its name once training has begun, and leave it alone",
+    )
     parser.add_argument(
         "--log-format", choices=("rich", "plain", "json"), help="with --no-ui (default: rich on a terminal, else plain)"
     )
+    parser.add_argument("--json", action="store_true", help="with --detach: print one JSON object")
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
     parser.add_argument("--resume", metavar="RUN|PATH|latest", help="resume from a run's newest or a given checkpoint")
     parser.add_argument(
@@ -94,6 +105,10 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
         "--run-dir, or of the run that --resume names",
     )
     parser.add_argument("--name", metavar="NAME", help="name of the new run (default: its game and the time)")
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="tag of the run; may be given several times"
+    )
+    parser.add_argument("--note", metavar="TEXT", help="note about the run")
     parser.add_argument(
         "--preset",
         metavar="NAME",
@@ -108,13 +123,16 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
 def run(arguments: list[str]) -> int:
     game, runner = chosen(arguments, "--game", GAMES), chosen(arguments, "--runner", RUNNERS)
     options = training_parser(game, runner).parse_args(arguments)
+    if options.json and not options.detach:
+        raise UserError("--json needs --detach")
     if options.eval_only:
+        if options.detach:
+            raise UserError("--detach can't be combined with --eval-only, which starts no run")
         return eval_only.run(options)
     values = given(options)
     if options.read_only:
-        others = [
-            name for name in ("no_ui", "config", "resume", "name", "preset", "log_format") if getattr(options, name)
-        ]
+        starting = ("no_ui", "detach", "config", "resume", "name", "tag", "note", "preset", "log_format")
+        others = [name for name in starting if getattr(options, name)]
         asked = next(name for name in (*others, *values) if name != "run_dir")
         raise UserError(
             f"--read-only can't be combined with {flag(asked)}, which starts a run; use it alone, with attach or with "
@@ -132,12 +150,17 @@ def run(arguments: list[str]) -> int:
     if rank is not None and rank.index:
         folder = str(Path(plan.config.run_dir).resolve() / rank.name)
         os.execv(sys.executable, [sys.executable, "-P", "-m", "engine.commands.rank", folder])
+    plan = replace(plan, annotation=_annotation(options.tag, options.note, plan.run))
     if options.log_format and not options.no_ui:
         raise UserError("--log-format needs --no-ui")
     if options.no_ui:
         from mario_tui.headless import train_headless
 
         return train_headless(plan, options.log_format or ("rich" if sys.stdout.isatty() else "plain"))
+    if options.detach:
+        from mario_tui.detached import train_detached
+
+        return train_detached(plan, options.json)
     need_terminal("mario-tui --no-ui")
     from mario_tui.app import MarioApp
 
@@ -155,3 +178,15 @@ def _plan(values: dict[str, Any], options: argparse.Namespace) -> Plan:
 
     with progress_bar("verifying the checkpoint", total=1) as move:
         return make(progress=move)
+
+
+def _annotation(tags: list[str], note: str | None, run: Run | None) -> Annotation | None:
+    """What `--tag` and `--note` write about a run: a resumed `run` keeps its tags, and its note if there is no other.
+    None if neither was given."""
+    if not tags and note is None:
+        return None
+    before = Annotation() if run is None else read_annotation(run)
+    try:
+        return make_annotation(" ".join((*before.tags, *tags)), before.note if note is None else note)
+    except UserError as error:  # it names the field
+        raise UserError(f"--{error}".replace("--tags: ", "--tag: ")) from None

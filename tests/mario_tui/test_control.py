@@ -1,4 +1,5 @@
-"""`mario-tui stop`, `pause`, `resume-training`, `checkpoint` and `wait`, on runs that really train."""
+"""What scripts drive runs with: `--detach`, `--tag` and `--note`, `stop`, `pause`, `resume-training`, `checkpoint` and
+`wait`."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ import pytest
 
 from engine.errors import UserError
 from engine.runs import checkpoints
+from engine.runs.annotation import Annotation, read_annotation
 from engine.runs.run import Run
 from mario_tui.cli import run
 from tests.support.app import folder_of_runs, start
-from tests.support.program import PATIENCE_S, PROGRAM, wait_until
+from tests.support.program import PATIENCE_S, PROGRAM, run_program, the_run, wait_until
+
+SNAKE = ("--game", "snake", "--board", "5x5", "--parallel-envs", "2", "--burnin", "100")
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> list[dict[str, Any]]:
@@ -35,35 +39,39 @@ def test_each_command_returns_when_it_took_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    host = start(tmp_path, game="snake", board="5x5", burnin=100)
-    snake = {"name": host.run.name, "path": str(host.run.path), "reason": None, "checkpoint": None, "status": 0}
-    recorded(host.run, "running")
-    assert told(capsys, "pause", "latest") == [{**snake, "state": "paused"}]
-    env_steps = recorded(host.run, "paused")
+    begun = run_program("--detach", "--json", *SNAKE, "--tag", "one", "--tag", "Two", "--note", "a note", cwd=tmp_path)
+    snake = the_run(tmp_path)
+    named = {"name": snake.name, "path": str(snake.path)}
+    assert json.loads(begun.stdout) == {**named, "state": "running"}
+    assert read_annotation(snake) == Annotation(("one", "two"), "a note")
+    assert told(capsys, "pause", "latest") == [
+        {**named, "state": "paused", "reason": None, "checkpoint": None, "status": 0}
+    ]
+    env_steps = recorded(snake, "paused")
 
-    obstacle = host.run.path / f".{checkpoints.folder_name(env_steps)}.1.partial"
+    obstacle = snake.path / f".{checkpoints.folder_name(env_steps)}.1.partial"
     obstacle.touch()
-    (failed,) = told(capsys, "checkpoint", host.run.name, status=1)
+    (failed,) = told(capsys, "checkpoint", snake.name, status=1)
     assert f"the checkpoint at {env_steps:,} could not be written: " in failed["reason"]
-    (saved,) = told(capsys, "checkpoint", host.run.name)
-    assert (saved["state"], Path(saved["checkpoint"])) == ("paused", checkpoints.committed(host.run)[-1])
+    (saved,) = told(capsys, "checkpoint", snake.name)
+    assert (saved["state"], Path(saved["checkpoint"])) == ("paused", checkpoints.committed(snake)[-1])
     assert checkpoints.read_manifest(Path(saved["checkpoint"])).env_steps == env_steps
 
     folder_of_runs(tmp_path / "checkpoints", ended="finished")
-    assert run(["resume-training", "nope", "ended", str(host.run.path)]) == 2
+    assert run(["resume-training", "nope", "ended", str(snake.path)]) == 2
     out, err = capsys.readouterr()
-    assert out == f"{host.run.name}: running\n"  # the others have kept it from nothing
+    assert out == f"{snake.name}: running\n"  # the others have kept it from nothing
     missing, over = err.splitlines()
     assert missing.startswith("mario-tui: error: nope: no such run; accepted: a run's name or path, or latest")
     assert over == "mario-tui: error: ended: is not running (state: stopped)"
-    wait_until(lambda: host.run.record().env_steps > env_steps, "training after the pause")
-    assert run(["stop", "ended", host.run.name]) == 0
-    assert not host.run.is_alive()
-    newest = checkpoints.committed(host.run)[-1]
+    wait_until(lambda: snake.record().env_steps > env_steps, "training after the pause")
+    assert run(["stop", "ended", snake.name]) == 0
+    assert not snake.is_alive()
+    newest = checkpoints.committed(snake)[-1]
     assert newest > Path(saved["checkpoint"])
     assert capsys.readouterr().out.splitlines() == [
         "ended: stopped (had ended before)",
-        f"{host.run.name}: stopped (asked to stop); checkpoint {newest}",
+        f"{snake.name}: stopped (asked to stop); checkpoint {newest}",
     ]
 
 
@@ -86,3 +94,23 @@ def test_wait_tells_of_a_host_that_was_killed(
         _, err = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 1
     assert err == f"mario-tui: {host.run.name} failed: its host crashed; log: {host.run.log_path}\n"
+
+
+def test_a_detached_start_that_fails_is_one_line(tmp_path: Path) -> None:
+    command = [*PROGRAM, "--detach", *SNAKE]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:
+        wait_until(lambda: list(tmp_path.glob("checkpoints/*/run.json")), "the run")
+        pid = wait_until(lambda: the_run(tmp_path).record().socket and the_run(tmp_path).record().pid, "its host")
+        os.kill(pid, signal.SIGTERM)
+        out, err = starting.communicate(timeout=PATIENCE_S)
+    assert (starting.returncode, out) == (1, "")
+    snake = the_run(tmp_path)
+    assert err == f"mario-tui: {snake.name} failed: stopped before training began; log: {snake.log_path}\n"
+
+
+@pytest.mark.long
+def test_a_resumed_run_keeps_its_tags(tmp_path: Path) -> None:
+    run_program("--detach", *SNAKE, "--steps", "200", "--tag", "one", "--note", "before", cwd=tmp_path)
+    run_program("wait", "latest", cwd=tmp_path)
+    run_program("--no-ui", "--resume", "latest", "--steps", "300", "--tag", "two", "--note", "after", cwd=tmp_path)
+    assert read_annotation(the_run(tmp_path)) == Annotation(("one", "two"), "after")
