@@ -25,13 +25,13 @@ COMMANDS = {
     "resume-training": "control resume-training",
     "checkpoint": "control checkpoint",
     "wait": "control wait",
+    "sweep": "sweep",
     "eval": "evaluate",
     "distill": "distill",
     "play": "play",
     "profile": "profile",
     "export": "export",
     "serve": "serve",
-    "sweep": "sweep",
     "completion": "completion",
 }
 """The module of each command in `mario_tui.commands`, imported only if it is run, and its first argument if there is

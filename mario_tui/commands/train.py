@@ -39,10 +39,10 @@ commands:
   mario-tui resume-training RUN   continue training after a pause
   mario-tui checkpoint RUN...     write a checkpoint
   mario-tui wait RUN...           wait until runs have ended; exit with their status
+  mario-tui sweep [...]           many runs: options that vary, seeds, a table with intervals
   mario-tui eval CHECKPOINT       clear rate and return over many episodes
   mario-tui distill POLICY ...    teach one network what several policies play
   mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE
-  mario-tui sweep [...]           many runs: options that vary, seeds, a table with intervals
   mario-tui profile [...]         time per section, bottlenecks, and faster options
   mario-tui export [RUN|PATH]     scalars of a run or of event files: CSV, JSON lines or Parquet
   mario-tui serve                 the terminal UI in a browser; --host ADDRESS, --port N

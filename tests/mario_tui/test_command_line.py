@@ -185,7 +185,7 @@ def test_eval_only_without_a_run_names_the_command_that_evaluates_any_policy(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("sweep", "unknown command 'sweep'; commands: attach, runs, stop, pause, "),
+        ("tune", "unknown command 'tune'; commands: attach, runs, stop, pause, "),
         ("evl mario-1-1", "unknown command 'evl'; did you mean eval? commands: attach, runs, "),
         ("list", "unknown command 'list'; did you mean runs? commands: attach, "),
         ("train --game snake", "unknown command 'train'; did you mean mario-tui --game mario? commands: "),
