@@ -274,6 +274,7 @@ class CompareScreen(PanelGrid):
     def action_pin(self) -> None:
         if (selected := self._runs.selected) is not None:
             self._pinned ^= {selected.key}
+            self._runs.action_move(0)  # the cursor follows the run
             self._show()
 
     def action_sort(self) -> None:

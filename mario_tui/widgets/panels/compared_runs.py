@@ -62,11 +62,13 @@ def rankings(rows: Sequence[ComparedRun]) -> list[str]:
 
 
 def ranked(rows: Sequence[ComparedRun], by: str) -> list[ComparedRun]:
-    """The pinned rows, then the others, each ranked by one of `RANKINGS`; rows of one rank keep their order."""
+    """The pinned rows, then the others, each ranked by one of `RANKINGS`, those without it by their newest mean return;
+    rows of one rank keep their order."""
 
-    def place(row: ComparedRun) -> tuple[bool, float]:
+    def place(row: ComparedRun) -> tuple[bool, bool, float]:
         value = RANKINGS[by](row)
-        return not row.series.pinned, math.inf if value is None else -value
+        shown = row.newest if value is None else value
+        return not row.series.pinned, value is None, math.inf if shown is None else -shown
 
     return sorted(rows, key=place)
 
@@ -79,8 +81,14 @@ class ComparedRunsPanel(ListPanel):
         super().__init__("Runs", id="compared", number=1)
         self._rows: Sequence[ComparedRun] = ()
         self._by = self._head = ""
+        self._moved = False
+        """Whether the user has moved the cursor; until then it stays on the first row."""
         self._values: Sequence[float | None] = ()
         self._nothing = ""
+
+    def go(self, index: int) -> None:
+        self._moved = True
+        super().go(index)
 
     def keys(self) -> list[Key]:
         return [row.key for row in self._rows]
@@ -93,6 +101,8 @@ class ComparedRunsPanel(ListPanel):
         shown = (rows, by, head, values, nothing)
         if shown != (self._rows, self._by, self._head, self._values, self._nothing) or not self._lines:
             self._rows, self._by, self._head, self._values, self._nothing = shown
+            if not self._moved:
+                self._cursor = None
             self.title = self.short_title = f"Runs by {by}" if len(rows) > 1 else "Runs"
             self.repaint()
 

@@ -92,6 +92,7 @@ async def test_runs_are_ranked_by_evaluation_and_by_every_other_number(tmp_path:
         assert rows_of(screen)[3][2:5] == ["–", "0.910", "0.910"]
         await pilot.press("o")
         assert ranking_of(screen) == ("Runs by mean return", "bacd")
+        assert screen.query_one("#compared").index == 0  # until it is moved
         await pilot.press("o")
         assert ranking_of(screen) == ("Runs by highest mean return", "cbad")
         await pilot.press("end", "asterisk")  # pinned rows come first
