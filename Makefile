@@ -76,7 +76,7 @@ $(DEV_INSTALLED): $(INSTALLED)
 	@touch $@
 
 $(LONG_INSTALLED): $(DEV_INSTALLED)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser,onnx,parquet,peers]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser,onnx,optuna,parquet,peers]'
 	@touch $@
 
 $(DOCS_INSTALLED): $(INSTALLED)

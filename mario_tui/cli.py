@@ -13,8 +13,7 @@ import os
 import sys
 
 from engine.errors import UserError
-from engine.runtime.text import LOOK_ALIKE, printable, printable_stream
-from mario_tui.commands.options import did_you_mean
+from engine.runtime.text import LOOK_ALIKE, did_you_mean, printable, printable_stream
 from mario_tui.terminal.output import NO_SPACE, discard_unwritable, nowhere
 
 COMMANDS = {

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
 from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess, attach
 from engine.protocol.commands import Stop
@@ -22,11 +24,13 @@ from engine.runs.annotation import Annotation, write_annotation
 from engine.runs.checkpoints import committed
 from engine.runs.registry import delete_run
 from engine.runs.run import Run
-from engine.runs.sweep import TRIES, Sweep, has_begun
+from engine.runs.sweep import TRIES, Member, Sweep, SweepPlan, has_begun
 from engine.runtime.files import open_regular
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
+from mario_tui.data.sweep_table import results_of, setting_text
 from mario_tui.launch import make_plan
+from mario_tui.sweep_search import next_setting
 
 _LOOK_S = 0.5
 """Time between two looks at the runs."""
@@ -103,6 +107,8 @@ class Queue:
             waiting = [
                 number for number, run in enumerate(runs) if is_waiting(found[number], self._tries.get(run.name, 0))
             ]
+            if len(waiting) < free and self._add_setting(plan):
+                continue
             for number in waiting[: max(0, free)]:
                 if self._is_stopping or not self._begin(number, others=free < plan.jobs):
                     break
@@ -120,6 +126,24 @@ class Queue:
         if status is RunStatus.FINISHED:
             self._finished.add(run.name)
         return status
+
+    def _add_setting(self, plan: SweepPlan) -> bool:
+        """Add the next setting of a search, if there is to be one."""
+        search = plan.search
+        results = results_of(self._sweep, plan) if search is not None else []
+        if search is None or len(results) >= search.count:
+            return False
+        setting = next_setting(search, results)
+        if setting is None:
+            self._say(f"no other setting was found; {len(results)} instead of {search.count}")
+            self._sweep.write_plan(
+                msgspec.structs.replace(plan, search=msgspec.structs.replace(search, count=len(results)))
+            )
+            return False
+        self._say(f"next: {setting_text(setting)}")
+        members = (*plan.members, *(Member(setting, seed) for seed in search.seeds))
+        self._sweep.write_plan(msgspec.structs.replace(plan, members=members))
+        return True
 
     def _begin(self, number: int, *, others: bool) -> bool:
         """Start a run, or go on with it. Returns False if it must wait until `others` that train have ended."""

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -42,6 +42,17 @@ class Member(msgspec.Struct, frozen=True):
     seed: _Count
 
 
+class Search(msgspec.Struct, frozen=True):
+    """Settings that are chosen one after the other, from what earlier ones have reached."""
+
+    vary: tuple[str, ...]
+    """`OPTION=VALUES`, as typed."""
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_RUNS)]
+    seeds: tuple[_Count, ...]
+    seed: _Count
+    metric: Literal["best", "last"]
+
+
 class SweepPlan(msgspec.Struct, frozen=True):
     """Contents of `sweep.json`."""
 
@@ -55,6 +66,7 @@ class SweepPlan(msgspec.Struct, frozen=True):
     """Cores that each run may use; None: as its option says."""
     members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MOST_RUNS)]
     created_at: float = 0.0
+    search: Search | None = None
 
     def values(self, member: Member) -> dict[str, Any]:
         """All options that were given for a run."""

@@ -1,10 +1,12 @@
 """Escaping of untrusted text before it is shown: names, settings, log lines, reasons and tags may contain control
-sequences that a terminal would execute. And sizes as text."""
+sequences that a terminal would execute. And sizes and guesses as text."""
 
 from __future__ import annotations
 
 import codecs
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Any, TextIO, cast
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -91,3 +93,9 @@ class _PrintableStream:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def did_you_mean(typed: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` with the word that is most like it; empty if none is."""
+    like = difflib.get_close_matches(typed, known, n=1, cutoff=0.8)
+    return f"; did you mean {like[0]}?" if like else ""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import codecs
-import difflib
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.config.fields import must_be_within, read_number
 from engine.errors import UserError
+from engine.runtime.text import did_you_mean
 from mario_tui.launch import expanded
 
 
@@ -33,12 +33,6 @@ class Parser(argparse.ArgumentParser):
     def meant(self, unknown: str) -> str:
         """`; did you mean --X?` for an unknown argument; empty if it is like none."""
         return did_you_mean(unknown, self._option_string_actions) if unknown.startswith("-") else ""
-
-
-def did_you_mean(typed: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` with the word that is most like it; empty if none is."""
-    like = difflib.get_close_matches(typed, known, n=1, cutoff=0.8)
-    return f"; did you mean {like[0]}?" if like else ""
 
 
 def add_run_dir(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -23,12 +24,21 @@ from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.registry import LATEST
 from engine.runs.run import Run
-from engine.runs.sweep import MOST_RUNS, Member, Sweep, SweepPlan, create_sweep, find_sweep, has_begun, list_sweeps
+from engine.runs.sweep import (
+    MOST_RUNS,
+    Member,
+    Search,
+    Sweep,
+    SweepPlan,
+    create_sweep,
+    find_sweep,
+    has_begun,
+    list_sweeps,
+)
 from engine.runtime.text import printable
 from engine.runtime.threads import available_cores
 from engine.runtime.toml_file import read_toml
 from mario_tui.commands.options import Parser, add_read_only, chosen, need_terminal, whole
-from mario_tui.commands.variations import grid, sample
 from mario_tui.data.format import duration
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import (
@@ -43,27 +53,38 @@ from mario_tui.data.sweep_table import (
     share,
     shown,
 )
+from mario_tui.data.variations import grid, sample
 from mario_tui.launch import asked_options, expanded, make_plan
-from mario_tui.sweep_queue import is_waiting, start_queue, status_of, stop_runs
+from mario_tui.sweep_queue import start_queue, status_of, stop_runs
+from mario_tui.sweep_search import check_optuna
 
 _ABOUT = """\
-Train many runs that differ in options and seeds, a few at a time. They are ordinary runs: attach, pause (the next one
-takes the place), stop. All other options are those of every run; see mario-tui --help.
+Train many runs that differ in options and seeds, a few at a time. They are
+ordinary runs: attach, pause (the next one takes the place), stop. All other
+options are those of every run; see mario-tui --help.
 
-  mario-tui sweep --game snake:5x5 --vary learning-rate=3e-4,1e-3 --vary n-step=1,3 --seeds 5
-  mario-tui sweep --game snake:5x5 --vary learning-rate=log:1e-4..1e-2 --sample 10 --seeds 3
+  mario-tui sweep --game snake:5x5 --vary learning-rate=3e-4,1e-3 \\
+      --vary n-step=1,3 --seeds 5
+  mario-tui sweep --game snake:5x5 --vary learning-rate=log:1e-4..1e-2 \\
+      --sample 10 --search tpe --seeds 3
 """
 _MORE = """\
 then:
-  mario-tui sweep status [SWEEP]  settings, mean over seeds with 95 % interval; --runs, --csv, --markdown, --json
-  mario-tui sweep watch [SWEEP]   curves of means over seeds with 95 % intervals, live
-  mario-tui sweep stop SWEEP      stop its runs, each with a checkpoint, and start no more
-  mario-tui sweep resume SWEEP    go on, also after a reboot: with what waits, was stopped or has failed
-  mario-tui sweep add SWEEP       more: --seeds N further seeds of all settings, or new settings with --vary
-  mario-tui sweep wait SWEEP      until no run waits or trains; exit status 1 if one has failed
+  sweep status [SWEEP]  settings, mean over seeds with 95 % interval; --runs,
+                        --csv, --markdown, --json
+  sweep watch [SWEEP]   curves of these means and intervals, live
+  sweep stop SWEEP      stop its runs, each with a checkpoint, and start no more
+  sweep resume SWEEP    go on, also after a reboot: with what waits, was stopped
+                        or has failed
+  sweep add SWEEP       more: --seeds N further seeds of all settings, or new
+                        settings with --vary
+  sweep wait SWEEP      until no run waits or trains; exit status 1 unless all
+                        are finished
 """
 _PLAN_KEYS = ("vary", "seeds", "first-seed", "sample", "sample-seed", "jobs", "name", "options")
 _POLL_S = 0.3
+_NARROW = 40
+"""Characters of a setting that stay on one line."""
 
 
 def sweep_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> argparse.ArgumentParser:
@@ -84,6 +105,13 @@ def sweep_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> 
     )  # fmt: skip
     parser.add_argument("--preset", metavar="NAME", help="known setup that all runs start from")
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read the options of all runs from a file")
+    parser.add_argument(
+        "--search", choices=("tpe",), help="choose the N settings of --sample one after the other, with Optuna's TPE"
+    )
+    parser.add_argument(
+        "--metric", choices=("best", "last"),
+        help="what --search makes large: mean over seeds of the best evaluation (default), or of the last episodes",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_arguments(parser, game, runner)
     return parser
@@ -118,8 +146,18 @@ def _start(arguments: list[str]) -> int:
     members = tuple(Member(setting, seed) for seed in seeds for setting in settings)
     _check_count(len(members))
     jobs, threads = _shared_cores(len(members), options.jobs, base.pop("threads", None))
+    search = None
+    if options.search is not None:
+        if options.sample is None:
+            raise UserError("--search needs --sample N, the number of settings to try")
+        check_optuna()
+        search = Search(
+            vary=tuple(options.vary), count=options.sample, seeds=tuple(seeds), seed=options.sample_seed or 0,
+            metric=options.metric or "best",
+        )  # fmt: skip
     plan = SweepPlan(
-        options=base, varied=tuple(settings[0]), jobs=jobs, threads=threads, members=members,
+        options=base, varied=tuple(settings[0]), jobs=jobs, threads=threads,
+        members=() if search else members, search=search,
     )  # fmt: skip
     _check_runs(plan, settings, run_dir)
     name = options.name or f"sweep-{base.get('game', game)}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -157,7 +195,7 @@ def _status(arguments: list[str]) -> int:
         print(json.dumps({**_summary(sweep, results), "settings": [row(each, results[0]) for each in results],
                           "runs": [member_row(each) for each in members]}, indent=2))  # fmt: skip
     elif options.csv:
-        print(printable(as_csv([member_row(each) for each in members]), lines=True), end="")
+        print(printable(as_csv([member_row(each) for each in members]), lines=True) if members else "", end="")
     elif options.markdown:
         print(as_markdown(results, _command_of(plan)), end="")
     else:
@@ -189,6 +227,9 @@ def _print_table(sweep: Sweep, plan: SweepPlan, results: list[SettingResult], *,
                 f"{result.env_steps:,}", shown(result.best), shown(result.last),
                 share(result.improves(results[0])), duration(result.wall_s),
             )  # fmt: skip
+    table.columns[0].no_wrap = (
+        by_run or max((len(setting_text(each.settings)) for each in results), default=0) <= _NARROW
+    )
     console.print(table)
     if not by_run:
         console.print(EXPLAINED, markup=False)
@@ -275,10 +316,7 @@ def _add(arguments: list[str]) -> int:
     _check_count(len(plan.members) + len(members))
     _check_runs(plan, settings, sweep.path.parent)
     varied = tuple(dict.fromkeys((*plan.varied, *settings[0])))
-    added = SweepPlan(
-        options=plan.options, varied=varied, jobs=plan.jobs, threads=plan.threads,
-        members=(*plan.members, *members), created_at=plan.created_at,
-    )  # fmt: skip
+    added = msgspec.structs.replace(plan, varied=varied, members=(*plan.members, *members))
     sweep.write_plan(added)
     if sweep.queue_pid() is None:
         start_queue(sweep)
@@ -289,14 +327,10 @@ def _add(arguments: list[str]) -> int:
 def _wait(arguments: list[str]) -> int:
     sweep = _sweep_of("wait", "Wait until no run of a sweep waits or trains.", arguments)
     while True:
-        tries, plan = sweep.tries(), sweep.plan()
-        runs = [sweep.run(number) for number in range(len(plan.members))]
-        found = {run.name: status_of(run) for run in runs}
-        waiting = sweep.queue_pid() is not None and any(
-            is_waiting(status, tries.get(name, 0)) for name, status in found.items()
-        )
-        if not waiting and not any(status is not None and status.is_active for status in found.values()):
-            return 0 if all(status is RunStatus.FINISHED for status in found.values()) else 1
+        waits = sweep.queue_pid() is not None  # looked at first: it starts runs
+        found = [status_of(sweep.run(number)) for number in range(len(sweep.plan().members))]
+        if not waits and not any(status is not None and status.is_active for status in found):
+            return 0 if all(status is RunStatus.FINISHED for status in found) else 1
         time.sleep(_POLL_S)
 
 

@@ -67,6 +67,11 @@ class SettingResult:
         return sum(member.state == RunStatus.FINISHED for member in self.members)
 
     @property
+    def is_over(self) -> bool:
+        """Whether none of its runs waits or trains."""
+        return not any(m.state == "waiting" or RunStatus(m.state).is_active for m in self.members)
+
+    @property
     def env_steps(self) -> int:
         return sum(member.record.env_steps for member in self.members if member.record is not None)
 

@@ -14,8 +14,8 @@ import pytest
 
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep
-from mario_tui.commands.variations import grid, sample
 from mario_tui.data.sweep_table import bootstrap, interquartile_mean, interval, probability_of_improvement, setting_text
+from mario_tui.data.variations import grid, sample
 from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, wait_until
 
 SNAKE = ("--game", "snake:5x5", "--burnin", "200", "--buffer-size", "4000")
@@ -168,3 +168,18 @@ def test_a_queue_survives_kills_and_its_table_is_that_of_the_runs(tmp_path: Path
         assert len(best) == 3 and setting["best"]["mean"] == pytest.approx(statistics.fmean(best))
         assert min(best) <= setting["best"]["low"] <= setting["best"]["high"] <= max(best)
         assert setting["env_steps"] == sum(int(row["env_steps"]) for row in mine) >= 12_000
+
+
+@pytest.mark.long
+def test_a_search_chooses_one_setting_after_the_other(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    run_program(
+        "sweep", *SNAKE, "--steps", "600", "--eval-every", "300", "--eval-episodes", "4", "--vary",
+        "learning-rate=log:1e-4..1e-2", "--vary", "double-q=true,false", "--sample", "4", "--search", "tpe", "--jobs",
+        "1", "--name", "found", cwd=tmp_path,
+    )  # fmt: skip
+    run_program("sweep", "wait", "found", cwd=tmp_path)
+    found = status("found", tmp_path)
+    assert found["states"] == {"finished": 4} and len(found["settings"]) == 4
+    rates = [float(each["learning_rate"]) for each in found["runs"]]
+    assert len(set(rates)) == 4 and all(1e-4 <= rate <= 1e-2 for rate in rates)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from engine.config.fields import FieldSpec, flag, is_int, is_text, read_number
 from engine.config.run_config import options_of_all
 from engine.errors import UserError
-from mario_tui.commands.options import did_you_mean
+from engine.runtime.text import did_you_mean
 
-Draw = Callable[[random.Random], Any]
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _NOT_VARIED = {
     "seed": "--seeds", "run_dir": "--run-dir", "threads": "--threads", "game": "a sweep for each",
@@ -71,38 +71,58 @@ def grid(varied: Sequence[str]) -> list[dict[str, Any]]:
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
-def sample(varied: Sequence[str], count: int, seed: int) -> list[dict[str, Any]]:
-    """`count` random settings of `OPTION=LOW..HIGH`, `OPTION=log:LOW..HIGH` or `OPTION=VALUE,VALUE`; the same for a
-    seed. Raises `UserError`."""
-    draws: dict[str, Draw] = {}
+@dataclass(frozen=True)
+class Space:
+    """The values that an option may have: those listed, or a range."""
+
+    name: str
+    values: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    is_log: bool = False
+    is_int: bool = False
+
+    def draw(self, source: random.Random) -> Any:
+        """A random value."""
+        if self.values:
+            return source.choice(self.values)
+        ends = (math.log(self.low), math.log(self.high)) if self.is_log else (self.low, self.high)
+        value = source.uniform(*ends)
+        return self.rounded(math.exp(value) if self.is_log else value)
+
+    def rounded(self, value: float) -> int | float:
+        """A number of the range that can be typed: whole, or with three digits."""
+        return min(int(self.high), max(int(self.low), round(value))) if self.is_int else float(f"{value:.3g}")
+
+
+def spaces(varied: Sequence[str]) -> list[Space]:
+    """Those of `OPTION=LOW..HIGH`, `OPTION=log:LOW..HIGH` and `OPTION=VALUE,VALUE`. Raises `UserError`."""
+    found: dict[str, Space] = {}
     for text in varied:
         spec, listed = split(text)
-        draws[spec.name] = _draw(spec, listed)
-    source, found = random.Random(seed), list[dict[str, Any]]()
+        if spec.name in found:
+            raise UserError(f"--vary: {flag(spec.name)} must be given once, with all its values")
+        found[spec.name] = _space(spec, listed.strip())
+    return list(found.values())
+
+
+def _space(spec: FieldSpec, text: str) -> Space:
+    low_text, dots, high_text = text.removeprefix("log:").partition("..")
+    if not dots or is_text(spec) or isinstance(spec.default, bool):
+        return Space(spec.name, values=tuple(value_of(spec, each) for each in text.split(",")))
+    low, high, is_log = read_number(low_text), read_number(high_text), text.startswith("log:")
+    if isinstance(low, str) or isinstance(high, str) or not low < high or (is_log and low <= 0):
+        raise UserError(f"--vary: {flag(spec.name)} must be LOW..HIGH, or log:LOW..HIGH above 0, got {text!r}")
+    return Space(spec.name, low=low, high=high, is_log=is_log, is_int=is_int(spec))
+
+
+def sample(varied: Sequence[str], count: int, seed: int) -> list[dict[str, Any]]:
+    """`count` random settings of `spaces`; the same for a seed. Raises `UserError`."""
+    drawn, source, found = spaces(varied), random.Random(seed), list[dict[str, Any]]()
     for _ in range(100 * count):
-        setting = {name: draw(source) for name, draw in draws.items()}
+        setting = {space.name: space.draw(source) for space in drawn}
         if setting not in found:
             found.append(setting)
         if len(found) == count:
             return found
     raise UserError(f"--sample: must be at most {len(found)}, the different settings that there are, got {count}")
-
-
-def _draw(spec: FieldSpec, listed: str) -> Draw:
-    text = listed.strip()
-    is_log = text.startswith("log:")
-    low_text, dots, high_text = text.removeprefix("log:").partition("..")
-    if not dots or is_text(spec) or isinstance(spec.default, bool):
-        values = [value_of(spec, each) for each in listed.split(",")]
-        return lambda source: source.choice(values)
-    low, high = read_number(low_text), read_number(high_text)
-    if isinstance(low, str) or isinstance(high, str) or not low < high or (is_log and low <= 0):
-        raise UserError(f"--vary: {flag(spec.name)} must be LOW..HIGH, or log:LOW..HIGH above 0, got {text!r}")
-    ends = (math.log(low), math.log(high)) if is_log else (low, high)
-
-    def draw(source: random.Random) -> Any:
-        value = source.uniform(*ends)
-        value = math.exp(value) if is_log else value
-        return min(int(high), max(int(low), round(value))) if is_int(spec) else float(f"{value:.3g}")
-
-    return draw

@@ -1,0 +1,71 @@
+"""The next setting of a sweep, chosen by Optuna's TPE sampler (Bergstra et al. 2011) from what earlier ones reached.
+
+What the runs have reached is all that is remembered: Optuna's study is made anew from it each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import UserError
+from engine.runs.sweep import Search
+from mario_tui.data.sweep_table import SettingResult, setting_text
+from mario_tui.data.variations import Space, spaces
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+_TRIES = 20
+"""Choices of a setting that is there already, after which it is taken that there are no others."""
+
+
+def check_optuna() -> None:
+    """Raise `UserError` if Optuna is not installed."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise UserError("--search: needs Optuna; install it with: pip install 'mario-tui[optuna]'") from None
+
+
+def next_setting(search: Search, results: Sequence[SettingResult]) -> dict[str, Any] | None:
+    """A setting that no result has; None if none is found."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    space = {each.name: each for each in spaces(search.vary)}
+    distributions = {name: _distribution(each) for name, each in space.items()}
+    known = {setting_text(result.settings) for result in results}
+    for number in range(_TRIES):
+        sampler = optuna.samplers.TPESampler(seed=search.seed + _TRIES * len(results) + number)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for result in results:
+            reached = result.best if search.metric == "best" else result.last
+            if reached is not None and result.is_over:
+                trial = optuna.create_trial(
+                    params=_within(result.settings, space), distributions=distributions, value=reached.mean
+                )
+                study.add_trial(trial)
+        chosen = study.ask(distributions).params
+        setting = {name: each if space[name].values else space[name].rounded(each) for name, each in chosen.items()}
+        if setting_text(setting) not in known:
+            return setting
+    return None
+
+
+def _distribution(space: Space) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if space.values:
+        return CategoricalDistribution(space.values)
+    if space.is_int:
+        return IntDistribution(int(space.low), int(space.high), log=space.is_log)
+    return FloatDistribution(space.low, space.high, log=space.is_log)
+
+
+def _within(settings: Mapping[str, Any], space: Mapping[str, Space]) -> dict[str, Any]:
+    """The values of a setting, of which rounding may have put one past the end of its range."""
+    return {
+        name: settings[name] if each.values else min(each.high, max(each.low, settings[name]))
+        for name, each in space.items()
+    }
