@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from engine.config.defaults import carried_over
 from engine.config.effects import without_effect
 from engine.config.following import shown
@@ -28,9 +30,9 @@ from engine.runs.initial_policy import options_of_policy, with_located_policy
 from engine.runs.registry import create_run, delete_run, list_records, name_error, was_created_here
 from engine.runs.run import CONFIG_FILE, Run, read_config
 from engine.runs.trust import check_code, mark_own
-from engine.runtime.threads import available_cores
 
 _MOST_NAMED = 3
+_MEASURED_S = 0.5
 _END_S = 60.0
 """Seconds that the host of lost ranks has to end before its run starts again."""
 
@@ -74,7 +76,8 @@ class Plan:
 
 
 def busy_warning(run: Run) -> str:
-    """A line that names the other runs that are training on this machine; empty if there are none."""
+    """A line that names the other runs that are training on this machine, with the cores that are not left for this
+    one; empty if there are none. Measures for half a second."""
     try:
         records = list_records()
     except UserError:
@@ -86,10 +89,26 @@ def busy_warning(run: Run) -> str:
     ]
     if not others:
         return ""
-    names = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" * (len(others) > _MOST_NAMED))
-    cores = available_cores()
-    shared = f"{cores} core{'' if cores == 1 else 's'}"
-    return f"{names} {'is' if len(others) == 1 else 'are'} training on this machine as well; the runs share {shared}"
+    names = ", ".join(others[:_MOST_NAMED]) + (f", {len(others) - _MOST_NAMED} more" * (len(others) > _MOST_NAMED))
+    cores = psutil.cpu_count() or 1
+    busy = "core is" if cores == 1 else "cores are"
+    return f"{_taken_cores():.1f} of {cores} {busy} busy with {names} and other programs"
+
+
+def _taken_cores() -> float:
+    """How many cores other processes keep busy than this one and those that it has started."""
+    own_s, began = _own_cpu_s(), time.monotonic()
+    busy = psutil.cpu_percent(interval=_MEASURED_S) / 100 * (psutil.cpu_count() or 1)
+    return max(0.0, busy - (_own_cpu_s() - own_s) / (time.monotonic() - began))
+
+
+def _own_cpu_s() -> float:
+    total, this = 0.0, psutil.Process()
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # it has ended
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def make_plan(

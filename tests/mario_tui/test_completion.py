@@ -61,6 +61,7 @@ def test_tab_completes_commands_options_values_and_runs(
         ("mario-tui play --stage 8-", "8-1", "8-4"),
         ("mario-tui export --format ", "csv", "jsonl", "parquet"),
         ("mario-tui attach my", "my-run"),
+        ("mario-tui stop latest my", "my-run"),
         ("mario-tui --resume ", "latest", "my-run", "touch"),
         ("mario-tui eval snake-", "snake-12x12"),
         ("mario-tui export --run-dir ru", "runs/"),

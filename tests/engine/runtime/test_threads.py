@@ -1,4 +1,4 @@
-"""Runs that are restricted to some cores at the same time get different ones."""
+"""How many cores there are, and which ones restricted runs get."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime.threads import use_at_most
+from engine.runtime.threads import available_cores, use_at_most
 from tests.support.program import child
 
 
@@ -37,3 +37,10 @@ def test_restricted_runs_share_a_core_only_if_there_are_too_few(
         over.set()
     assert all(len(each) == 1 for each in found)
     assert set().union(*found) == allowed
+
+
+def test_cores_are_counted_where_a_process_can_not_ask_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
+    assert available_cores(tmp_path) == os.cpu_count()
