@@ -39,8 +39,8 @@ from engine.protocol.outcome import Outcome
 
 RESERVED = frozenset(
     {
-        "config", "duration", "eval_only", "help", "json", "log_format", "name", "no_ui", "preset", "read_only",
-        "report_file", "resume", "trace", "trial_duration", "trials", "version",
+        "config", "detach", "duration", "eval_only", "help", "json", "log_format", "name", "no_ui", "note", "preset",
+        "read_only", "report_file", "resume", "tag", "trace", "trial_duration", "trials", "version",
     }
 )  # fmt: skip
 """Flags of commands that take the options of a run."""

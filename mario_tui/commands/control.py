@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from engine.config.fields import must_be_within, read_number
 from engine.config.reported_loop import what_it_obeys
 from engine.errors import UserError
-from engine.host.client import HostClient, HostGone, attach
+from engine.host.client import HostClient, HostGone, InvalidMessage, attach
 from engine.protocol.commands import Checkpoint, Command, Pause, Resume, Stop
 from engine.protocol.messages import Hello, Log, Progress, Saved
 from engine.runs.run import Run
@@ -43,7 +43,7 @@ _COMMANDS: dict[str, Command] = {
     "resume-training": Resume(),
     "checkpoint": Checkpoint(),
 }
-_LOOK_S = 0.1
+_LOOK_S = 0.2
 _LONGEST_S = 1e9
 _FAILED, _REFUSED, _TIMED_OUT = 1, 2, 124
 """Exit statuses; the last as of the command `timeout`."""
@@ -129,12 +129,8 @@ def _carried_out(command: Command, names: list[str], run_dir: str | None) -> Ite
     for result, run, client in requests:
         if run is None:
             yield result
-        elif client is not None and not isinstance(command, Stop):
-            with client:
-                yield _effect(command, client, run, result)
         elif client is not None:
-            client.close()  # returns once the host has read the command
-            yield _end(run)
+            yield _effect(command, client, run, result)
         elif isinstance(command, Stop):
             yield replace(_end(run), reason="had ended before", status=0)
         else:
@@ -155,22 +151,27 @@ def _sent(command: Command, run: Run) -> HostClient | None:
 
 
 def _effect(command: Command, client: HostClient, run: Run, result: _Result) -> _Result:
-    """Wait until the command took effect, and return `result` with what it did."""
-    wanted = "paused" if isinstance(command, Pause) else "running"
+    """Wait until the command took effect, and return `result` with what it did. Closes the connection."""
+    wanted = {Pause: "paused", Resume: "running"}.get(type(command))
+    reason = f"{run.name}: ended before it did what it was told"
     try:
-        while True:
-            match client.receive():
-                case Hello():  # training was restarted, perhaps before it read the command
-                    client.send(command)
-                case Progress(state=state) if state == wanted and not isinstance(command, Checkpoint):
-                    return replace(result, state=state)
-                case Saved(kind="checkpoint", path=path) if isinstance(command, Checkpoint):
-                    return replace(result, checkpoint=path)
-                case Log(level="error", text=text) if isinstance(command, Checkpoint):
-                    return replace(result, reason=f"{run.name}: {text}", status=_FAILED)
+        with client:
+            while True:
+                match client.receive():
+                    case Hello():  # training was restarted, perhaps before it read the command
+                        client.send(command)
+                    case Progress(state=state) if state == wanted:
+                        return replace(result, state=state)
+                    case Saved(kind="checkpoint", path=path) if isinstance(command, Checkpoint):
+                        return replace(result, checkpoint=path)
+                    case Log(level="error", text=text) if isinstance(command, Checkpoint):
+                        return replace(result, reason=f"{run.name}: {text}", status=_FAILED)
+    except InvalidMessage as error:
+        reason = str(error)
     except HostGone:
-        reason = f"{run.name}: ended before it did what it was told"
-        return replace(result, state=_state(run), reason=reason, status=_FAILED)
+        if isinstance(command, Stop):
+            return _end(run)
+    return replace(result, state=_state(run), reason=reason, status=_FAILED)
 
 
 def _end(run: Run, deadline: float = math.inf) -> _Result:
@@ -181,7 +182,7 @@ def _end(run: Run, deadline: float = math.inf) -> _Result:
             record = run.record()
         except UserError:
             return _Result(run.name, str(run.path), reason=f"{run.name}: its folder is gone", status=_REFUSED)
-        result = _Result(run.name, str(run.path), RunStatus.of_record(record), record.reason, record.checkpoint)
+        result = _Result(run.name, str(run.path), RunStatus.of_record(record), record.reason or None, record.checkpoint)
         if not is_alive:
             reason = failure(record)
             return replace(result, reason=failed_line(run, reason), status=_FAILED) if reason else result
