@@ -9,7 +9,10 @@ from typing import Any
 
 import msgspec
 
-from engine.protocol.outcome import mean_keys
+from engine.errors import UserError
+from engine.protocol.json_lines import as_fields
+from engine.protocol.messages import Evaluation
+from engine.protocol.outcome import Outcome, mean_keys
 from engine.runs.annotation import read_annotation
 from engine.runs.registry import list_records
 from engine.runs.run import Run, RunRecord
@@ -27,6 +30,8 @@ def runs_parser() -> argparse.ArgumentParser:
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print one JSON array")
     forms.add_argument("--names", action="store_true", help="print the names only, one per line")
+    parser.add_argument("--evaluations", action="store_true",
+                        help="with --json: also the evaluations of each run, which takes longer")  # fmt: skip
     parser.add_argument("--filter", action="append", default=[], metavar="WORDS",
                         help="only runs that match all words, as on the home screen: a name, a state, #tag, n-step=3; "
                              "repeatable")  # fmt: skip
@@ -36,11 +41,16 @@ def runs_parser() -> argparse.ArgumentParser:
 
 def run(arguments: list[str]) -> int:
     options = runs_parser().parse_args(arguments)
+    if options.evaluations and not options.json:
+        raise UserError("--evaluations needs --json")
     words = words_of(" ".join(options.filter))
     records = [each for each in list_records(existing(options.run_dir)) if _matches(words, *each)]
     runs = [run for run, _ in records]
     if options.json:
-        print(json.dumps([record_as_dict(run, record) for run, record in records], indent=2))
+        listed = [record_as_dict(run, record) for run, record in records]
+        if options.evaluations:
+            listed = [each | {"evaluations": _evaluations(run)} for each, run in zip(listed, runs, strict=True)]
+        print(json.dumps(msgspec.json.decode(msgspec.json.encode(listed)), indent=2))  # NaN becomes null
         return 0
     if options.names:
         print("".join(f"{printable(run.name)}\n" for run in runs), end="")
@@ -77,6 +87,15 @@ def run(arguments: list[str]) -> int:
 def _matches(words: Sequence[str], run: Run, record: RunRecord) -> bool:
     text = f"{text_of(run, record, read_annotation(run))} {RunStatus.of_record(record)}" if words else ""
     return matches(words, text, lambda: options_of(run))
+
+
+def _evaluations(run: Run) -> list[dict[str, Any]]:
+    """The evaluations that the run has recorded, in their order, with the fields of an `evaluation` in JSON lines."""
+    from mario_tui.data.recorded import recorded_state
+
+    state = recorded_state(run)
+    outcome = Outcome() if state.hello is None else state.hello.outcome
+    return [as_fields(event, outcome) for event in state.events.others() if isinstance(event, Evaluation)]
 
 
 def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:

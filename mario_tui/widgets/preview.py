@@ -15,13 +15,10 @@ from textual.widgets import Static
 from engine.config.command_line import command_line
 from engine.config.reported_loop import ReportedLoop
 from engine.errors import UserError
-from engine.host.run_state import RunState
-from engine.protocol.messages import Point
-from engine.runs.recording import read_recording
-from engine.runs.run import Run
 from engine.runtime.home import home
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, fraction, number, short
+from mario_tui.data.recorded import recorded_state
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
 from mario_tui.widgets.charts.run_curves import Curves
@@ -85,13 +82,13 @@ class Preview(Horizontal):
         except OSError:  # none written yet
             version = (str(path), 0)
         if version != self._read:
-            points = await asyncio.to_thread(points_of, listed.run)
+            recorded = await asyncio.to_thread(recorded_state, listed.run)
             seen = self._points if version[0] == self._read[0] else []
             self._read = version
-            curves = Curves(points)
+            curves = Curves(recorded.points.items)
             steps = curves.xs("steps", "mean_return")
-            recorded = list(zip(steps, curves.values("mean_return"), strict=True))
-            self._points = recorded + [point for point in seen if point[0] > (steps[-1] if steps else 0)]
+            points = list(zip(steps, curves.values("mean_return"), strict=True))
+            self._points = points + [point for point in seen if point[0] > (steps[-1] if steps else 0)]
         record = listed.record
         if record.mean_return is not None and listed.status.is_active:
             kept = [point for point in self._points if point[0] < record.env_steps]  # a restart goes back
@@ -102,17 +99,6 @@ class Preview(Horizontal):
     def _draw(self, series: list[Series]) -> None:
         self._chart.view.reach = reach_of(series, "steps")
         self._chart.show(series)
-
-
-def points_of(run: Run) -> list[Point]:
-    """Chart points from a run's recording; empty if there is none yet."""
-    view = RunState()
-    try:
-        for event in read_recording(run.history_path):
-            view.apply(event)
-    except UserError:
-        return []
-    return view.points.items
 
 
 def describe(listed: Listed) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -24,7 +25,7 @@ from mario_tui.app import MarioApp
 from mario_tui.cli import COMMANDS, run
 from mario_tui.commands.train import training_parser
 from mario_tui.widgets.runs_table import RunsTable
-from tests.support.app import until
+from tests.support.app import folder_of_runs, until, write_recording
 from tests.support.policy_files import shipped
 from tests.support.program import PATIENCE_S, PROGRAM
 
@@ -254,6 +255,23 @@ def test_the_list_has_fractions_the_best_evaluation_and_the_options(
     assert listed["options"]["board"] == "5x5"
     state.rewind(1500)
     assert state.best is not None and state.best.env_steps == 1000
+
+
+def test_the_list_tells_evaluations_if_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made, _ = folder_of_runs(tmp_path, evaluated="finished", other="finished")
+    write_recording(made, [], evaluated=[0.53, math.nan])
+    (tmp_path / "other" / "history.msgpack").unlink()
+    run(["runs", "--json", "--evaluations", "--run-dir", str(tmp_path)])
+    other, evaluated = json.loads(capsys.readouterr().out)
+    assert (other["name"], other["evaluations"]) == ("other", [])
+    one = {"env_steps": 1000, "episodes": 10, "clears": 0, "mean_return": 0.53, "best": True, "seconds": 1.0}
+    assert evaluated["evaluations"] == [
+        one | {"mean_x_pos": 42.0},
+        one | {"env_steps": 2000, "mean_return": None, "best": False, "mean_x_pos": 42.0},
+    ]
+    run(["runs", "--json", "--run-dir", str(tmp_path)])
+    assert "evaluations" not in json.loads(capsys.readouterr().out)[0]
+    assert "--json" in refused("runs", "--evaluations")
 
 
 async def test_the_list_names_a_state_as_home_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import msgspec
 from textual import events
 from textual.app import App
 from textual.pilot import Pilot
@@ -15,7 +16,8 @@ from textual.screen import Screen
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.host.client import HostProcess
-from engine.protocol.messages import Hello, Progress
+from engine.protocol.framing import pack
+from engine.protocol.messages import Evaluation, Hello, KeptEvent, Point, Progress
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
 from engine.runs.run import Run, RunRecord
@@ -86,6 +88,19 @@ def folder_of_runs(folder: Path, **states: str) -> list[Run]:
         (run.path / "config.toml").write_text(make_config({"seed": index}).to_toml())
         runs.append(run)
     return runs
+
+
+def write_recording(run: Run, points: list[Point], evaluated: list[float]) -> None:
+    """A recording of these points, with evaluations of which the first one is the best."""
+    hello = read_recording(RECORDING)[0]
+    assert isinstance(hello, Hello)
+    events: list[KeptEvent] = [
+        Evaluation(
+            env_steps=1000 * at, episodes=10, clears=0, mean_return=value, best=at == 1, seconds=1.0, results=(42.0,)
+        )
+        for at, value in enumerate(evaluated, 1)
+    ]
+    run.history_path.write_bytes(pack(msgspec.structs.replace(hello, points=points, events=events)))
 
 
 def hold(run: Run) -> BinaryIO:

@@ -7,20 +7,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from textual.pilot import Pilot
 
 from engine.config.reading import make_config
-from engine.protocol.framing import pack
-from engine.protocol.messages import Evaluation, Hello, KeptEvent, Point
-from engine.runs.recording import read_recording
+from engine.protocol.messages import Point
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.widgets.charts.comparison import MARKERS, Comparison
-from tests.support.app import RECORDING, folder_of_runs, said, shown_as, text, until
+from tests.support.app import folder_of_runs, said, shown_as, text, until, write_recording
 from tests.support.host import host_of
 
 
@@ -80,10 +77,10 @@ async def test_a_run_is_followed_through_pause_end_and_resume(tmp_path: Path) ->
 
 async def test_runs_are_ranked_by_evaluation_and_by_every_other_number(tmp_path: Path) -> None:
     runs = folder_of_runs(tmp_path, a="finished", b="finished", c="finished", d="finished")
-    record(runs[0], points_up_to(3000, 0.53), evaluated=[0.71])
-    record(runs[1], points_up_to(3000, 0.91), evaluated=[])
-    record(runs[2], [*points_up_to(2000, 0.99), *points_up_to(3000, 0.12)[-1:]], evaluated=[0.745, 0.2])
-    record(runs[3], points_up_to(3000, -0.25), evaluated=[0.72])
+    write_recording(runs[0], points_up_to(3000, 0.53), evaluated=[0.71])
+    write_recording(runs[1], points_up_to(3000, 0.91), evaluated=[])
+    write_recording(runs[2], [*points_up_to(2000, 0.99), *points_up_to(3000, 0.12)[-1:]], evaluated=[0.745, 0.2])
+    write_recording(runs[3], points_up_to(3000, -0.25), evaluated=[0.72])
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
         screen = await compared(pilot)
         assert ranking_of(screen) == ("Runs by best evaluation", "cdab")
@@ -106,17 +103,6 @@ async def test_runs_are_ranked_by_evaluation_and_by_every_other_number(tmp_path:
 def ranking_of(screen: Any) -> tuple[str, str]:
     """What the list says that it ranks the runs by, and the names in their order."""
     return screen.query_one("#compared").title, "".join(row[1] for row in rows_of(screen))
-
-
-def record(run: Run, points: list[Point], evaluated: list[float]) -> None:
-    """A recording of these points, with evaluations of which the first one is the best."""
-    hello, *_ = read_recording(RECORDING)
-    assert isinstance(hello, Hello)
-    events: list[KeptEvent] = [
-        Evaluation(env_steps=1000 * at, episodes=10, clears=0, mean_return=value, best=at == 1, seconds=1.0)
-        for at, value in enumerate(evaluated, 1)
-    ]
-    run.history_path.write_bytes(pack(msgspec.structs.replace(hello, points=points, events=events)))
 
 
 async def test_a_run_that_was_deleted_is_a_notice(tmp_path: Path) -> None:
@@ -193,7 +179,7 @@ async def test_charts_are_drawn_once_and_only_if_something_has_changed(
 
 async def test_the_highest_return_is_finite_and_heads_are_whole(tmp_path: Path) -> None:
     (run,) = folder_of_runs(tmp_path, one="finished")
-    record(run, [*points_up_to(5000, 7.0), *points_up_to(6000, math.inf)[-1:]], evaluated=[])
+    write_recording(run, [*points_up_to(5000, 7.0), *points_up_to(6000, math.inf)[-1:]], evaluated=[])
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(80, 40)) as pilot:
         screen = await compared(pilot, "t", "t", "left", "left")
         assert rows_of(screen)[0][2:4] == ["7.00", "7.00"]
