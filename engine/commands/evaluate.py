@@ -49,6 +49,7 @@ def main() -> int:
     parser.add_argument("--noop-max", type=int, required=True)
     parser.add_argument("--sticky-actions", type=float, default=0.0)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--processes", type=int, default=1)  # that share the cores, this one included
     options, others = parser.parse_known_args()
     killed_with_parent()
     end_with_stdin()
@@ -79,7 +80,7 @@ def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[Ev
     for part, episodes in _parts(metadata, options.episodes):
         tasks = len(tasks_of(part, own.get(game.tasks)))
         lanes = min(MAX_LANES // tasks * tasks, episodes)  # the lanes take turns at the tasks: equally many for each
-        threads = thread_budget(lanes)
+        threads = thread_budget(lanes, processes=options.processes)
         torch.set_num_threads(threads.torch_threads)
         env = lanes_of_policy(
             part,
@@ -100,10 +101,12 @@ def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[Ev
     played = [episode for group in by_task.values() for episode in group]
     clears = sum(episode.success for episode in played)
     low, high = wilson(clears, len(played))
+    mean, mean_low, mean_high = mean_interval([episode.episode_return for episode in played])
     send(
         Evaluated(
             policy=str(options.policy),
             name=origin.name,
+            kind=origin.kind,
             run=origin.run,
             trained_on=origin.trained_on,
             trained_env_steps=origin.env_steps,
@@ -122,7 +125,9 @@ def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[Ev
             clear_rate=clears / len(played),
             clear_rate_low=low,
             clear_rate_high=high,
-            mean_return=statistics.fmean(episode.episode_return for episode in played),
+            mean_return=mean,
+            mean_return_low=mean_low,
+            mean_return_high=mean_high,
             mean_length=statistics.fmean(episode.length for episode in played),
             results={
                 result.name: Mean(*mean_interval([episode.results[index] for episode in played]))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from engine.protocol.message import Message
 from engine.protocol.messages import Episode, Failed, Log
 from engine.protocol.outcome import Outcome
+
+PolicyKind = Literal["best", "checkpoint", "saved", "included", "file"]
+"""What a policy is: of a run the best one, that of a checkpoint or one that was saved; one that comes with the package;
+any other file."""
 
 
 class TaskScore(msgspec.Struct, frozen=True):
@@ -22,7 +26,7 @@ class TaskScore(msgspec.Struct, frozen=True):
 
 
 class Mean(msgspec.Struct, frozen=True):
-    """A mean over episodes, and its 95 % interval (normal)."""
+    """A mean over episodes, and its 95 % interval (Student's t), which is NaN for a single episode."""
 
     mean: float
     low: float
@@ -33,7 +37,8 @@ class Evaluated(Message, frozen=True):
     """Result of `mario-tui eval`."""
 
     policy: str  # path of its file
-    name: str  # see `engine.runs.origin`, like the next four
+    name: str  # see `engine.runs.origin`, like the next five
+    kind: PolicyKind
     run: str | None
     trained_on: str
     trained_env_steps: int | None
@@ -53,6 +58,8 @@ class Evaluated(Message, frozen=True):
     clear_rate_low: float  # 95 % interval (Wilson)
     clear_rate_high: float
     mean_return: float
+    mean_return_low: float  # 95 % interval (Student's t)
+    mean_return_high: float
     mean_length: float  # environment steps
     results: dict[str, Mean]  # by name
     seconds: float

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.config.games import game_of
+from engine.protocol.results import PolicyKind
 from engine.runs import policies
-from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
+from engine.runs.checkpoints import BEST_POLICY_FILE, POLICY_FILE, policy_metadata
 from engine.runs.run import run_folder
 
 _MOST = 2**53
@@ -19,6 +20,7 @@ class Origin:
 
     name: str
     """Short name: that of a policy that comes with the package, a run and what of it, or the file's name."""
+    kind: PolicyKind
     run: str | None
     """The run in whose folder the file is."""
     trained_on: str
@@ -33,8 +35,10 @@ def origin_of(policy: Path) -> Origin:
     game = game_of(metadata["game"])
     trained_on = metadata.get(game.tasks)
     run = run_folder(policy)
+    name, kind = _named(policy, run)
     return Origin(
-        name=_name(policy, run),
+        name=name,
+        kind=kind,
         run=None if run is None else run.name,
         trained_on=game.task_label(trained_on) if isinstance(trained_on, str) else "",
         env_steps=_count(metadata.get("env_steps")),
@@ -42,13 +46,18 @@ def origin_of(policy: Path) -> Origin:
     )
 
 
-def _name(policy: Path, run: Path | None) -> str:
+def _named(policy: Path, run: Path | None) -> tuple[str, PolicyKind]:
     if run is not None:
         if policy.parent != run:
-            return f"{run.name} {policy.parent.name}"
-        return f"{run.name} best" if policy.name == BEST_POLICY_FILE else f"{run.name} {policy.stem}"
+            kind: PolicyKind = "checkpoint" if policy.name == POLICY_FILE else "saved"
+            return f"{run.name} {policy.parent.name}", kind
+        if policy.name == BEST_POLICY_FILE:
+            return f"{run.name} best", "best"
+        return f"{run.name} {policy.stem}", "saved"
     shipped = policies.path_of(policy.stem)
-    return policy.stem if shipped is not None and shipped.resolve() == policy.resolve() else policy.name
+    if shipped is not None and shipped.resolve() == policy.resolve():
+        return policy.stem, "included"
+    return policy.name, "file"
 
 
 def _count(value: object) -> int | None:

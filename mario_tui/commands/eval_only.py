@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate the best policy of the run that `--resume` names, else of the newest run of the game in `--run-dir`.
     Raises `UserError` if there is none."""
     from engine.runs.checkpoints import CheckpointError, find_policy, newest_with_policy, policy_metadata
-    from mario_tui.evaluate import evaluate
+    from mario_tui.evaluate import WantedEvaluation, evaluate
 
     asked = asked_options(given(options), options.config, options.preset)
     try:
@@ -47,4 +47,4 @@ def run(options: argparse.Namespace) -> int:
     own = given_options(asked, config.game_info.played_options, config.game)
     episodes = rounded_up(config.eval_episodes, metadata, own.get(config.game_info.tasks))
     for_engine = as_arguments({**conditions, "seed": config.seed, **own})
-    return evaluate(policy, episodes, for_engine, as_json=options.log_format == "json")
+    return evaluate(WantedEvaluation(policy, episodes, for_engine), as_json=options.log_format == "json")

@@ -39,7 +39,7 @@ def play_parser() -> argparse.ArgumentParser:
         "--record", type=Path, metavar="FILE", help="record to a .gif or .mp4 file; without a terminal, one episode"
     )
     parser.add_argument("--force", action="store_true", help="with --record: overwrite FILE if it exists")
-    add_policy(parser, optional=True)
+    add_policy(parser, "?")
     return parser
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Literal
 
 from engine.config.command_line import as_arguments
 from engine.config.fields import ConfigError, flag, must_be_within, read_number
@@ -17,12 +18,12 @@ _CONDITIONS: dict[str, float] = {"epsilon": 0.0, "sticky_actions": 0.0, "noop_mi
 """The options that make a game harder for its policy, with their defaults."""
 
 
-def add_policy(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> None:
     parser.add_argument(
         "checkpoint",
-        nargs="?" if optional else None,
+        nargs=nargs,
         help="a policy file, a checkpoint folder, a run's name or path, latest, or an included policy (mario-1-1)"
-        + ("; if omitted, the included policy for --game and --stage" if optional else ""),
+        + ("; if omitted, the included policy for --game and --stage" if nargs == "?" else "; several in one table"),
     )
     parser.add_argument(
         "--epsilon",

@@ -21,7 +21,7 @@ from engine.protocol.results import Evaluated, EvaluationReport
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of
 from engine.runtime.text import printable
-from mario_tui.data.format import counted
+from mario_tui.data.format import counted, number_or_whole
 from mario_tui.data.outcome_text import outcome_of, reached
 from mario_tui.engine_command import EngineCommand
 from mario_tui.evaluate import as_text
@@ -91,6 +91,6 @@ class EvaluationScreen(Modal[None]):
         text = Text(f"{len(self._played)} of {counted(self._episodes, 'episode')} played")
         if self._played:
             last = self._played[-1]
-            parts = [f"return {last.episode_return:.0f}", reached(self._outcome, last.results)]
+            parts = [f"return {number_or_whole(last.episode_return)}", reached(self._outcome, last.results)]
             text.append(f"; last: {', '.join(filter(None, parts))}", style="dim")
         return text

@@ -26,7 +26,7 @@ from mario_tui.cli import COMMANDS, run
 from mario_tui.commands.train import training_parser
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import folder_of_runs, until, write_recording
-from tests.support.policy_files import shipped
+from tests.support.policy_files import altered, shipped
 from tests.support.program import PATIENCE_S, PROGRAM
 
 
@@ -348,6 +348,29 @@ def test_an_evaluation_plays_every_stage_equally_often(
     result = json.loads(capsys.readouterr().out)
     assert result["episodes"] == played and {task["episodes"] for task in result["tasks"]} <= {played // 6}
     assert (result["mean_score_low"] is None) == (played == 1)
+
+
+def test_several_policies_are_an_array_of_those_that_could_be_evaluated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = altered("snake-12x12", tmp_path, network="grid")
+    assert run(["eval", str(damaged), "mario-1-1", "--episodes", "2", "--json"]) == 1
+    said = capsys.readouterr()
+    (result,) = json.loads(said.out)
+    assert (result["kind"], result["name"], result["clears"]) == ("included", "mario-1-1", 2)
+    assert result["mean_return_low"] < result["mean_return"] < result["mean_return_high"]
+    assert said.err.startswith(f"mario-tui: {damaged}: ") and "damaged" in said.err
+
+
+@pytest.mark.long
+def test_several_policies_are_evaluated_into_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_folder = run_with_policy(tmp_path).path
+    assert run(["eval", str(run_folder), "tetris-7x14", "--episodes", "2"]) == 0
+    head, *rows = (re.split(r"  +", line) for line in capsys.readouterr().out.splitlines())
+    assert head == ["POLICY", "EPISODES", "RESULT", "95 % INTERVAL", "RETURN"]
+    assert rows[0][:5] == [run_folder.name, "best of the run", "2", "cleared 100%", "34% to 100% (Wilson)"]
+    assert rows[1][:3] == ["tetris-7x14", "included", "2"]
+    assert rows[1][3].startswith("score ") and rows[1][4].endswith("(Student's t)")
 
 
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:
