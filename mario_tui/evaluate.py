@@ -97,7 +97,7 @@ def _at_the_same_time(
         with starting:
             stopping.set()
         for command in running:
-            command.end()
+            command.close()
         pool.shutdown(cancel_futures=True)
 
 
