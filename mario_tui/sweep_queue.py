@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +21,7 @@ import msgspec
 from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess, attach
 from engine.protocol.commands import Stop
-from engine.runs.annotation import Annotation, write_annotation
+from engine.runs.annotation import Annotation
 from engine.runs.checkpoints import committed
 from engine.runs.registry import delete_run
 from engine.runs.run import Run
@@ -155,9 +156,9 @@ class Queue:
             else:
                 if has_begun(run):
                     delete_run(run)
-                start = make_plan(
-                    {**plan.values(plan.members[number]), "run_dir": str(self._sweep.path)}, name=run.name
-                )
+                values = plan.values(plan.members[number]) | {"run_dir": str(self._sweep.path)}
+                tag = Annotation((self._sweep.name[:24].lower().replace(".", "-"),))
+                start = replace(make_plan(values, name=run.name), annotation=tag)
             host = start.start()
         except UserError as error:
             if others and "memory" in str(error):
@@ -169,9 +170,6 @@ class Queue:
         self._count(run, self._tries.get(run.name, 0) + 1)
         again = f" again, from {newest[0].name}" if newest else ""
         self._say(f"{run.name} started{again}")
-        if not newest:
-            with contextlib.suppress(UserError):
-                write_annotation(run, Annotation(tags=(self._sweep.name[:24].lower().replace(".", "-"),)))
         return True
 
     def _count(self, run: Run, tries: int) -> None:
