@@ -93,26 +93,36 @@ def _unit(spec: FieldSpec) -> str:
 
 
 def command_line(config: RunConfig) -> str:
-    """The command that starts a run with these options. Only what differs from the defaults is written out, and what an
-    initial policy or other options would decide otherwise."""
-    game, options, values = config.game_info, config.options(), config.values()
-    hidden = {name for name, spec in own_options(config.game).items() if spec.metadata["hidden"]}
-    kinds = {"game": config.game, "runner": config.runner, **{name: values[name] for name in hidden}}
-    words = ["mario-tui", "--game", config.game]
+    """The command that starts a run with these options."""
+    options, game = options_apart(config), config.game_info
+    name = options.pop("game")
     if not game.chosen_by_options:
-        kinds[game.tasks] = values[game.tasks]
-        words[-1] += f":{values[game.tasks]}"
-    defaults = completed(kinds)
-    always = game.of_policy if config.initial_policy is not None else ()
-    written = {name for name in options if values[name] != defaults[name] or name in always} - kinds.keys()
-    followed = completed({**kinds, **{name: options[name] for name in written}})
-    if config.runner != RunConfig.runner:
-        words += ["--runner", config.runner]
+        name += f":{options.pop(game.tasks)}"
+    words = ["mario-tui", "--game", name]
     for name, value in options.items():
-        if name in kinds or (name not in written and values[name] == followed[name]):
-            continue
         if isinstance(value, bool):
             words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))
         else:
             words += [flag(name), str(value)]
     return shlex.join(words)
+
+
+def options_apart(config: RunConfig) -> dict[str, Any]:
+    """The options that start a run like this one, by field name, beginning with the game: what differs from the
+    defaults, and what an initial policy or other options would decide otherwise."""
+    game, options, values = config.game_info, config.options(), config.values()
+    hidden = {name for name, spec in own_options(config.game).items() if spec.metadata["hidden"]}
+    kinds = {"game": config.game, "runner": config.runner, **{name: values[name] for name in hidden}}
+    found = {"game": config.game}
+    if not game.chosen_by_options:
+        found[game.tasks] = kinds[game.tasks] = values[game.tasks]
+    defaults = completed(kinds)
+    always = game.of_policy if config.initial_policy is not None else ()
+    written = {name for name in options if values[name] != defaults[name] or name in always} - kinds.keys()
+    followed = completed({**kinds, **{name: options[name] for name in written}})
+    if config.runner != RunConfig.runner:
+        found["runner"] = config.runner
+    for name, value in options.items():
+        if name not in kinds and (name in written or values[name] != followed[name]):
+            found[name] = value
+    return found

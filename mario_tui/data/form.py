@@ -98,11 +98,7 @@ class Form:
             return str(below.get(name, options_of_all()[name].default))
         config = self._without(name, preset)
         value = config.value(name) if name in specs_of(config.game) else self.spec(name).default
-        if value is None:
-            return ""
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return "auto" if name == "batch_size" and value == AUTO else str(value)
+        return "auto" if name == "batch_size" and value == AUTO else text_of_value(value)
 
     def _without(self, name: str, preset: str | None) -> RunConfig:
         """The configuration if an option were not typed: defaults follow the other options. As long as those are wrong,
@@ -244,6 +240,13 @@ class Form:
         if isinstance(self.spec(name).default, bool):
             return flag(name) if text == "on" else flag(name).replace("--", "--no-", 1)
         return f"{flag(name)}={text}"
+
+
+def text_of_value(value: Any) -> str:
+    """The value of an option as it is typed into a field."""
+    if value is None:
+        return ""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 @cache

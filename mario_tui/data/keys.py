@@ -83,6 +83,15 @@ def _of_panels(place: Place) -> tuple[Key, ...]:
 KEYS = (
     Key("open", "enter", "Open", "Open the dashboard of the selected run", "home"),
     Key("new", "n", "New run", "Start a new run", "home", changes=True),
+    Key(
+        "new_like_it",
+        "N",
+        "New like it",
+        "Start a new run with the options of the selected run",
+        "home",
+        shown=False,
+        changes=True,
+    ),
     Key("resume_run", "r", "Resume", "Resume the selected run from its newest checkpoint", "home", changes=True),
     Key("mark", "space", "Mark", "Mark or unmark the selected run", "home"),
     Key("mark_all", "A", "Mark all", "Mark all runs that the filter shows, or unmark them", "home", shown=False),

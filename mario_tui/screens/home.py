@@ -12,12 +12,14 @@ from textual.binding import Binding
 from textual.events import Key, Paste
 from textual.widgets import DataTable, Input, Static
 
-from engine.config.command_line import command_line
+from engine.config.command_line import command_line, options_apart
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.runs.annotation import Annotation, read_annotation, write_annotation
 from engine.runs.registry import delete_run, list_runs
 from engine.runs.run import Run
+from engine.runs.trust import check_code
+from mario_tui.data.form import text_of_value
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.run_status import RunStatus
@@ -178,22 +180,41 @@ class HomeScreen(PlaceScreen[None]):
         self.app.push_screen(NewRunScreen(self.mario.run_dir), self._started)
 
     def action_resume_run(self) -> None:
-        """Resume the selected run, or open its dashboard if it is running. Marks could mean others."""
-        current = self.table.current()
+        """Resume the selected run, or open its dashboard if it is running."""
+        current = self._the_one("resumed")
         if current is None:
-            return
-        if self.table.marked - {current.key}:
-            clear = self.mario.key("home.clear")
-            self.notify(f"One run can be resumed at a time; clear the marks first ({clear})", severity="warning")
             return
         if current.run.is_alive():
             self.mario.open_dashboard(current.run)
         else:
             resume(self, current.run, self._started)
 
+    def _the_one(self, done: str) -> Listed | None:
+        """The selected run, for what can be done with one alone. None without runs, or if others are marked and could
+        be meant, which a notice says."""
+        current = self.table.current()
+        if current is not None and self.table.marked - {current.key}:
+            clear = self.mario.key("home.clear")
+            self.notify(f"One run can be {done} at a time; clear the marks first ({clear})", severity="warning")
+            return None
+        return current
+
+    def action_new_like_it(self) -> None:
+        """Open the new-run form with the options of the selected run."""
+        current = self._the_one("repeated")
+        if current is None:
+            return
+        try:
+            config = current.run.config()
+            check_code(config.values(), {}, current.run.path, "the run")
+            options = {name: text_of_value(value) for name, value in options_apart(config).items()}
+            self.app.push_screen(NewRunScreen(self.mario.run_dir, options=options), self._started)
+        except UserError as error:
+            self.show_error(error)
+
     def action_copy(self) -> None:
         """Show and copy the command that starts a run like the selected one."""
-        current = self.table.current()
+        current = self._the_one("copied")
         if current is not None:
             try:
                 self.app.push_screen(TextScreen(current.record.name, command_line(current.run.config())))
@@ -202,7 +223,7 @@ class HomeScreen(PlaceScreen[None]):
 
     def action_annotate(self) -> None:
         """Edit the tags and the note of the selected run."""
-        current = self.table.current()
+        current = self._the_one("edited")
         if current is None:
             return
 

@@ -93,7 +93,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
 
     def _fill(self) -> None:
         self.form.reset()
-        for name, text in self._given.items():
+        for name, text in [*self._given.items()] * 2:  # a default may follow an option that is filled in later
             self.form.set(name, text)
 
     def compose(self) -> ComposeResult:

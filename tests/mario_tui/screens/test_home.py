@@ -11,12 +11,13 @@ import pytest
 from textual.widgets import Input, Static
 from textual.widgets._footer import FooterKey
 
-from engine.config.command_line import command_line
+from engine.config.command_line import command_line, options_apart
 from engine.config.reading import make_config
 from engine.protocol.messages import Changed, Evaluation, Saved
 from engine.runs.annotation import make_annotation, read_annotation, write_annotation
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.train import training_parser
+from mario_tui.data.form import text_of_value
 from mario_tui.data.keys import keys_in
 from mario_tui.launch import make_plan
 from mario_tui.screens import remembered
@@ -262,6 +263,33 @@ def test_a_command_line_starts_the_same_run(options: dict[str, Any]) -> None:
     program, *arguments = shlex.split(command_line(config))
     assert program == "mario-tui"
     assert make_plan(given(training_parser().parse_args(arguments))).config == config
+    texts = {name: text_of_value(value) for name, value in options_apart(config).items()}
+    assert NewRunScreen(options=texts).form.config() == config
+
+
+async def test_a_new_run_takes_the_options_of_the_selected_one(tmp_path: Path) -> None:
+    plain, foreign, tuned = folder_of_runs(tmp_path, plain="finished", foreign="finished", tuned="failed")
+    (tuned.path / "config.toml").write_text(make_config({"n_step": 3, "amp": False, "seed": 7}).to_toml())
+    gym = make_config({"game": "gym", "env": "CartPole-v1"}).to_toml()
+    (foreign.path / "config.toml").write_text(gym.replace("CartPole-v1", f"{tmp_path}/theirs.py:Env-v0"))
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("N")
+        form = (await shown_as(pilot, NewRunScreen)).form
+        config, of_run = form.config(), tuned.config()
+        assert {**config.values(), "run_dir": ""} == {**of_run.values(), "run_dir": ""}
+        assert config.run_dir == str(tmp_path)
+        assert form.command() == f"mario-tui --seed=7 --n-step=3 --no-amp --run-dir={tmp_path}"
+        await pilot.press("escape")
+        await shown_as(pilot, HomeScreen)
+        await pilot.press("down", "N")
+        await until(pilot, lambda: "names code that would run" in said(app), "the refusal")
+        await pilot.press("space")
+        for key, done in (("N", "repeated"), ("e", "edited"), ("y", "copied")):
+            app.clear_notifications()
+            await pilot.press(key)
+            assert said(app) == f"One run can be {done} at a time; clear the marks first (esc)"
+    assert plain.path.is_dir()
 
 
 async def test_copy_shows_and_copies_the_command_line(tmp_path: Path) -> None:
