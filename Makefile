@@ -76,7 +76,8 @@ $(DEV_INSTALLED): $(INSTALLED)
 	@touch $@
 
 $(LONG_INSTALLED): $(DEV_INSTALLED)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser,onnx,optuna,parquet,peers]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[browser,mlflow,onnx,optuna,parquet,peers,wandb]'
 	@touch $@
 
 $(DOCS_INSTALLED): $(INSTALLED)

@@ -21,12 +21,12 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), ROOT / "checkpoints" / "policies" / "README.md"]
 CODE = ("engine", "mario_tui", "bench", "tests")
 FOREIGN_FLAGS = {
-    "--address", "--editable", "--generate", "--head", "--local-addr", "--logdir", "--max-restarts",
-    "--min-nodes", "--nnodes", "--nodes", "--nproc-per-node", "--ntasks-per-node", "--num-cpus", "--port",
-    "--rdzv-backend", "--rdzv-conf", "--rdzv-endpoint", "--rdzv-id", "--requeue", "--scope", "--snapshot-update",
+    "--address", "--backend-store-uri", "--editable", "--generate", "--head", "--local-addr", "--logdir",
+    "--max-restarts", "--min-nodes", "--nnodes", "--nodes", "--nproc-per-node", "--ntasks-per-node", "--num-cpus",
+    "--port", "--rdzv-backend", "--rdzv-conf", "--rdzv-endpoint", "--rdzv-id", "--requeue", "--scope", "--snapshot-update",
     "--standalone", "--system-config", "--tmux", "--user",
 }  # fmt: skip
-"""Options of Ray, torchrun, SLURM, pip, tensorboard, systemd-run and pytest that pages name."""
+"""Options of Ray, torchrun, SLURM, pip, tensorboard, MLflow, systemd-run and pytest that pages name."""
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")

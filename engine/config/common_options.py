@@ -238,8 +238,8 @@ class CommonOptions:
     sinks: str = option(
         NONE,
         "output",
-        "where metrics go besides TensorBoard, separated by commas: json-lines (metrics.jsonl in the run's folder) and "
-        "the sinks of installed packages; none: nowhere else",
+        "where metrics go besides TensorBoard, separated by commas: json-lines (metrics.jsonl in the run's folder), "
+        "mlflow, wandb (extras of those names) and the sinks of installed packages; none: nowhere else",
         metavar="NAMES",
     )
     run_dir: str = option("checkpoints", "output", "folder that holds the runs", metavar="DIR")

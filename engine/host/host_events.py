@@ -13,6 +13,7 @@ from engine.host.run_state import RunState
 from engine.protocol.messages import PROTOCOL, Evaluation, Event, Hello, Point, Progress, Summary
 from engine.protocol.outcome import Outcome
 from engine.protocol.sinks import Begin
+from engine.runs.annotation import read_annotation
 from engine.runs.run import BestEvaluation, Run
 
 
@@ -38,8 +39,9 @@ def hello(run: Run, config: Description, state: RunState) -> Hello:
     )
 
 
-def begin(run: Run, config: Description) -> Begin:
+def begin(run: Run, config: Description, created_at: float) -> Begin:
     """What sinks are told of the run first."""
+    annotation = read_annotation(run)
     return Begin(
         at=time.time(),
         run=run.name,
@@ -50,6 +52,9 @@ def begin(run: Run, config: Description) -> Begin:
         steps=config.steps,
         outcome=config.outcome,
         options=config.options(),
+        created_at=created_at,
+        tags=annotation.tags,
+        note=annotation.note,
     )
 
 

@@ -21,6 +21,9 @@ class Begin(Message, frozen=True):
     steps: int  # environment steps of the whole run
     outcome: Outcome  # names the results of episodes and evaluations
     options: dict[str, Any]  # as in `config.toml`: those that apply to the game and runner, on one level
+    created_at: float  # unix time; with host and path it tells the run from all others
+    tags: tuple[str, ...]  # these and the note as they are when the host starts
+    note: str
 
 
 class Restart(Message, frozen=True):

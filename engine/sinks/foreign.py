@@ -1,5 +1,5 @@
-"""A sink of another package, which runs in a process of its own: the host imports nothing of it, and never waits for
-it. It is fed over a pipe; see `engine.sinks.process`.
+"""A sink with code of other packages, which runs in a process of its own: the host imports nothing of it, and never
+waits for it. It is fed over a pipe; see `engine.sinks.process`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SinkEnded(Exception):
 
 
 class ForeignSink(QueuedSink):
-    """The host's side of a sink that an installed package names `name`."""
+    """The host's side of a sink that an installed package names `name`, or of one for an experiment tracker."""
 
     def __init__(self, name: str) -> None:
         self._name = name

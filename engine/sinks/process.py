@@ -1,4 +1,4 @@
-"""`python -m engine.sinks.process NAME`: the process of a sink of another package.
+"""`python -m engine.sinks.process NAME`: the process of a sink of another package, or for an experiment tracker.
 
 Reads messages (`engine.protocol.sinks`) from standard input and passes them to the sink until the stream ends. Whatever
 the sink prints goes to the run's log; if it fails, its traceback does too, and the host gets the reason on standard
@@ -15,7 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
-from engine.config.sinks import check_sinks, installed_sinks
+from engine.config.sinks import check_sinks, place_of
 from engine.protocol.failures import describe
 from engine.protocol.framing import decode_sink_event, read_message
 from engine.runtime.parent import continued_with_parent, end_with_stdin
@@ -50,7 +50,7 @@ def main(name: str) -> int:
 
 
 def _made(name: str) -> Sink:
-    sink: Sink = pkgutil.resolve_name(installed_sinks()[name].place)()
+    sink: Sink = pkgutil.resolve_name(place_of(name))()
     return sink
 
 

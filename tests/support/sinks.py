@@ -13,7 +13,7 @@ from engine.sinks.tensorboard import TensorBoard
 
 def begin(folder: Path, game: str = "snake") -> Begin:
     """What the host of a run in this folder tells first."""
-    return host_events.begin(Run(folder), make_config({"game": game}))
+    return host_events.begin(Run(folder), make_config({"game": game}), created_at=1.0)
 
 
 def tensorboard(folder: Path) -> TensorBoard:

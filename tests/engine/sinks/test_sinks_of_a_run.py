@@ -176,9 +176,10 @@ def test_a_resumed_run_appends_its_lines_and_cuts_off_a_partial_one(tmp_path: Pa
 
 def test_an_unknown_sink_is_one_line_and_status_2(package: Path, tmp_path: Path) -> None:
     install(package, SOURCE, good="Good")
-    done = run_program("--no-ui", *OPTIONS, "--sinks", "good,wandb", cwd=tmp_path, check=2)
+    done = run_program("--no-ui", *OPTIONS, "--sinks", "good,upload", cwd=tmp_path, check=2)
     assert done.stderr == (
-        "mario-tui: error: --sinks must be none, or names among json-lines, good, separated by commas; got 'wandb'\n"
+        "mario-tui: error: --sinks must be none, or names among json-lines, mlflow, wandb, good, separated by "
+        "commas; got 'upload'\n"
     )
     assert not list(tmp_path.glob("checkpoints/*"))
 

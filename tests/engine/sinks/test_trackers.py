@@ -1,0 +1,196 @@
+"""Sinks for experiment trackers, in their real processes, and what these have written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sqlite3
+import struct
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engine.config.reading import make_config
+from engine.host import host_events
+from engine.protocol.messages import Failed
+from engine.protocol.sinks import Begin, Restart
+from engine.runs.annotation import Annotation, write_annotation
+from engine.runs.run import Run
+from engine.sinks import foreign, queued_writer
+from engine.sinks.dispatcher import Dispatcher
+from engine.sinks.foreign import ForeignSink
+from tests.engine.sinks.test_sinks_of_a_run import EPISODE, evaluation, has_ended
+from tests.support.program import run_program, wait_until
+
+OFFERED = ("wandb", "mlflow")
+MISSING = [name for name in OFFERED if find_spec(name) is None]
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    reason = f"{name} is missing: .venv/bin/pip install -c constraints.txt -e '.[{name}]'"
+    return pytest.mark.skipif(name in MISSING, reason=reason)
+
+
+TRACKERS = [pytest.param(name, marks=[needs(name), pytest.mark.long]) for name in OFFERED]
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("WANDB_MODE", "WANDB_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def told(folder: Path, **options: Any) -> Begin:
+    folder.mkdir(exist_ok=True)
+    write_annotation(Run(folder), Annotation(("baseline", "new-net"), "the first try"))
+    return host_events.begin(Run(folder), make_config({"game": "snake", **options}), created_at=1.0)
+
+
+def write(name: str, begin: Begin, *events: Any) -> None:
+    """As a host does that takes these events and ends, but not before the sink has begun."""
+    said: list[Any] = []
+    sinks = Dispatcher({name: ForeignSink(name)}, log=lambda *line: said.append(line))
+    sinks.begin(begin)
+    for event in events:
+        sinks.put(event)
+    wait_until(lambda: has_begun(name, Path(begin.path)), "a run of the tracker")
+    sinks.close()
+    assert said == []
+
+
+def has_begun(name: str, folder: Path) -> bool:
+    """MLflow takes long to make its database, and a sink has 20 seconds after the end."""
+    if name != "mlflow":
+        return True
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as database:
+        try:
+            (runs,) = database.execute("SELECT COUNT(*) FROM runs").fetchone()
+        except sqlite3.OperationalError:  # there is no such table yet, or it is locked
+            return False
+    return bool(runs)
+
+
+def write_two_hosts(name: str, folder: Path) -> None:
+    """A run that fails after it has gone back to step 10, and is resumed for more steps."""
+    failed = Failed(reason="a bug", traceback="", log_path="", checkpoint=None)
+    write(
+        name, told(folder), Restart(env_steps=0), EPISODE, evaluation(20), Restart(env_steps=10), evaluation(15), failed
+    )
+    write(name, told(folder, steps=3_000_000), Restart(env_steps=15), evaluation(30))
+
+
+@pytest.mark.skipif(not MISSING, reason="every tracker is installed")
+def test_a_tracker_that_is_missing_is_one_line_that_says_what_to_install(tmp_path: Path) -> None:
+    name = MISSING[0]
+    (tmp_path / name).mkdir()  # not the package
+    done = run_program("--no-ui", "--game", "snake", "--sinks", name, cwd=tmp_path, check=2)
+    assert done.stderr == (
+        f"mario-tui: error: --sinks {name} needs packages that are missing; install them with: "
+        f"pip install 'mario-tui[{name}]'\n"
+    )
+
+
+@pytest.mark.long
+@needs("wandb")
+def test_wandb_has_the_whole_run_in_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "tried"
+    (folder / "wandb").mkdir(parents=True)
+    (folder / "wandb" / "settings").write_text("[default]\nrun_group = chosen-by-a-folder\n")
+    write_two_hosts("wandb", folder)
+    first, second = map(records, sorted(folder.glob("wandb/offline-run-*/run-*.wandb")))
+    run, resumed = (next(record.run for record in found if record.HasField("run")) for found in (first, second))
+    assert (run.display_name, list(run.tags), run.notes) == ("tried", ["baseline", "new-net"], "the first try")
+    assert (run.project, run.run_group) == ("mario-tui", "")
+    assert run.run_id == resumed.run_id
+    assert wandb_config(run)["learning_rate"] == told(folder).options["learning_rate"]
+    assert (wandb_config(run)["steps"], wandb_config(resumed)["steps"]) == (2_000_000, 3_000_000)
+    points = [{key: point[key] for key in ("env_steps", "eval/mean_return") if key in point} for point in rows(first)]
+    assert points == [
+        {"env_steps": 1},
+        {"env_steps": 20, "eval/mean_return": 0.0},
+        {"env_steps": 15, "eval/mean_return": 0.0},
+    ]
+    assert [point["env_steps"] for point in rows(second)] == [30]
+    assert [record.exit.exit_code for record in first if record.HasField("exit")] == [1]
+    metric = next(record.metric for record in first if record.HasField("metric"))
+    assert (metric.glob_name, metric.step_metric) == ("*", "env_steps")
+
+
+def records(path: Path) -> list[Any]:
+    """What a folder that is not uploaded yet holds. W&B reads it only in its Go program, so this reads its frame, which
+    is that of LevelDB's log: blocks of 32 KiB with whole records, or first, middle and last parts of them."""
+    from wandb.proto import wandb_internal_pb2
+
+    content, at, found, whole = path.read_bytes(), 7, [], b""
+    assert content.startswith(b":W&B")
+    while at < len(content):
+        if at % 2**15 > 2**15 - 7:  # no room for a head
+            at += -at % 2**15
+        length, kind = struct.unpack_from("<HB", content, at + 4)
+        at, whole = at + 7 + length, whole + content[at + 7 : at + 7 + length]
+        if kind in (1, 4):  # whole, or its last part
+            found.append(wandb_internal_pb2.Record.FromString(whole))
+            whole = b""
+    return found
+
+
+def wandb_config(run: Any) -> dict[str, Any]:
+    return {item.key: json.loads(item.value_json) for item in run.config.update}
+
+
+def rows(found: list[Any]) -> list[dict[str, Any]]:
+    """Its history, point by point."""
+    points = [record.history.item for record in found if record.HasField("history")]
+    return [{item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in point} for point in points]
+
+
+@pytest.mark.long
+@needs("mlflow")
+def test_mlflow_has_the_whole_run_in_its_folder(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    folder = tmp_path / "tried"
+    write_two_hosts("mlflow", folder)
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("mario-tui").experiment_id])
+    options = told(folder).options
+    assert run.data.params == {name: str(value) for name, value in options.items()}
+    tags = {"mlflow.runName": "tried", "mlflow.note.content": "the first try", "baseline": "true", "new-net": "true"}
+    assert run.data.tags.items() >= {**tags, "steps": "3000000"}.items()
+    assert run.info.status == "KILLED"  # the second host told no end
+    history = client.get_metric_history(run.info.run_id, "eval/mean_return")
+    assert [point.step for point in history] == [20, 15, 30]
+    assert [point.step for point in client.get_metric_history(run.info.run_id, "charts/episodic_return")] == [1]
+    assert sorted(path.name for path in folder.iterdir()) == ["annotation.json", "mlflow.db"]
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_server_that_does_not_answer_costs_metrics_and_a_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "END_S", 0.5)
+    monkeypatch.setattr(queued_writer, "MOST", 100)
+    said: list[Any] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        for key, value in (("MODE", "online"), ("BASE_URL", address), ("API_KEY", "0" * 40)):
+            monkeypatch.setenv(f"WANDB_{key}", value)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        sink = ForeignSink(name)
+        sinks = Dispatcher({name: sink}, log=lambda *line: said.append(line))
+        sinks.begin(told(tmp_path / "tried"))
+        connection, _ = server.accept()
+        processes = psutil.Process().children(recursive=True)
+        while not sink.dropped:
+            sinks.put(EPISODE)
+        sinks.look(retry=False)
+        sinks.close()
+        connection.close()
+    assert said[0] == ("warning", f"{name} is too slow: some metrics are not written for it")
+    assert said[-1][1].endswith("it did not end within 0.5 s of the run's end, and was killed")
+    wait_until(lambda: all(has_ended(process.pid) for process in processes), "the end of its processes")
