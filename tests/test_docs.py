@@ -23,8 +23,8 @@ CODE = ("engine", "mario_tui", "bench", "tests")
 FOREIGN_FLAGS = {
     "--address", "--backend-store-uri", "--editable", "--generate", "--head", "--local-addr", "--logdir",
     "--max-restarts", "--min-nodes", "--nnodes", "--nodes", "--nproc-per-node", "--ntasks-per-node", "--num-cpus",
-    "--port", "--rdzv-backend", "--rdzv-conf", "--rdzv-endpoint", "--rdzv-id", "--requeue", "--scope", "--snapshot-update",
-    "--standalone", "--system-config", "--tmux", "--user",
+    "--port", "--rdzv-backend", "--rdzv-conf", "--rdzv-endpoint", "--rdzv-id", "--requeue", "--scope",
+    "--snapshot-update", "--standalone", "--system-config", "--tmux", "--user",
 }  # fmt: skip
 """Options of Ray, torchrun, SLURM, pip, tensorboard, MLflow, systemd-run and pytest that pages name."""
 
