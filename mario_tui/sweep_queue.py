@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,9 +34,10 @@ from mario_tui.data.sweep_table import results_of, setting_text
 from mario_tui.launch import make_plan
 from mario_tui.sweep_search import next_setting
 
-_LOOK_S = 0.5
-"""Time between two looks at the runs."""
+_POLL_S = 0.5
 _START_S = 30.0
+_STOP_S = 600.0
+"""Seconds that runs have to write their last checkpoints."""
 
 
 def status_of(run: Run) -> RunStatus | None:
@@ -43,30 +45,36 @@ def status_of(run: Run) -> RunStatus | None:
     return RunStatus.of_record(run.record()) if has_begun(run) else None
 
 
-def is_waiting(status: RunStatus | None, tries: int) -> bool:
-    """Whether a run that is in this state, and was begun so often, is still to be begun. One that somebody has stopped
-    is, once `sweep resume` has forgotten how often that was."""
+def is_waiting(status: RunStatus | None, tries: int | None) -> bool:
+    """Whether a run that is in this state, and was begun so often, is still to be begun.
+
+    One that somebody has stopped is if `tries` is 0: `sweep resume` says so. `None`: nothing is known of it.
+    """
     if status is RunStatus.STOPPED:
         return tries == 0
-    return tries < TRIES and status in (None, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED)
+    return (tries or 0) < TRIES and status in (None, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED)
 
 
 def stop_runs(sweep: Sweep) -> None:
-    """Let all runs of a sweep that train write their last checkpoints and end."""
-    for number in range(len(sweep.plan().members)):
-        run = sweep.run(number)
+    """Let all runs of a sweep that train write their last checkpoints and end. Raises `UserError` that names those that
+    have not ended in time."""
+    runs = [sweep.run(number) for number in range(len(sweep.plan().members))]
+    for run in runs:
         with contextlib.suppress(UserError, HostGone):
             client = attach(run) if has_begun(run) else None
             if client is not None:
                 with client:
                     client.send(Stop(reason="its sweep was stopped"))
-                    for _ in client.events():
-                        pass
+    until = time.monotonic() + _STOP_S
+    while left := [run.name for run in runs if has_begun(run) and run.is_alive()]:
+        if time.monotonic() > until:
+            raise UserError(f"{sweep.name}: {', '.join(left)} did not end in {_STOP_S:.0f} s")
+        time.sleep(_POLL_S)
 
 
 def start_queue(sweep: Sweep) -> None:
     """Start the queue of a sweep. Raises `UserError` if it has one, or none can be started."""
-    sweep.check_own()
+    sweep.own_plan()
     if sweep.queue_pid() is not None:
         raise UserError(f"{sweep.name}: is running already")
     with open_regular(sweep.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
@@ -79,6 +87,14 @@ def start_queue(sweep: Sweep) -> None:
         time.sleep(0.02)
     if process.poll():
         raise UserError(f"{sweep.name}: its queue ended at once; see {sweep.log_path}")
+
+
+def _make_way(run: Run) -> None:
+    """Remove what is left of a run that has no checkpoint, or of one whose creation or removal was interrupted."""
+    if has_begun(run):
+        delete_run(run)
+    elif run.path.is_dir() and not run.is_alive():
+        shutil.rmtree(run.path)
 
 
 class Queue:
@@ -98,25 +114,26 @@ class Queue:
     def work(self) -> None:
         """Return when nothing is left to start and nothing trains, or after `stop`."""
         while not self._is_stopping:
-            plan = self._sweep.plan()  # it may have got more runs
+            plan = self._sweep.own_plan()  # it may have got more runs
             runs = [self._sweep.run(number) for number in range(len(plan.members))]
-            found = [self._status_of(run) for run in runs]
+            statuses = [self._status_of(run) for run in runs]
             # A paused run gives its place to the next.
-            free = plan.jobs - sum(
-                each is not None and each.is_active and each is not RunStatus.PAUSED for each in found
-            )
+            trains = sum(each is not None and each.is_active and each is not RunStatus.PAUSED for each in statuses)
             waiting = [
-                number for number, run in enumerate(runs) if is_waiting(found[number], self._tries.get(run.name, 0))
+                number for number, run in enumerate(runs) if is_waiting(statuses[number], self._tries.get(run.name))
             ]
-            if len(waiting) < free and self._add_setting(plan):
+            if len(waiting) < plan.jobs - trains and self._add_setting():
                 continue
-            for number in waiting[: max(0, free)]:
-                if self._is_stopping or not self._begin(number, others=free < plan.jobs):
+            for number in waiting[: max(0, plan.jobs - trains)]:
+                if self._is_stopping or not self._begin(plan, number, alone=not trains):
                     break
-            if not waiting and not any(each is not None and each.is_active for each in found):
-                return
+                trains += 1
+            if not waiting and not any(each is not None and each.is_active for each in statuses):
+                with self._sweep.changed_plan() as (last, _):  # nobody adds runs between this look and the end
+                    if last.members == plan.members:
+                        return
             self._hosts = [host for host in self._hosts if not host.ended]  # and the kernel forgets them
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         stop_runs(self._sweep)
 
     def _status_of(self, run: Run) -> RunStatus | None:
@@ -128,53 +145,48 @@ class Queue:
             self._finished.add(run.name)
         return status
 
-    def _add_setting(self, plan: SweepPlan) -> bool:
+    def _add_setting(self) -> bool:
         """Add the next setting of a search, if there is to be one."""
-        search = plan.search
-        results = results_of(self._sweep, plan) if search is not None else []
-        if search is None or len(results) >= search.count:
-            return False
-        setting = next_setting(search, results)
-        if setting is None:
-            self._say(f"no other setting was found; {len(results)} instead of {search.count}")
-            self._sweep.write_plan(
-                msgspec.structs.replace(plan, search=msgspec.structs.replace(search, count=len(results)))
-            )
-            return False
-        self._say(f"next: {setting_text(setting)}")
-        members = (*plan.members, *(Member(setting, seed) for seed in search.seeds))
-        self._sweep.write_plan(msgspec.structs.replace(plan, members=members))
-        return True
+        with self._sweep.changed_plan() as (plan, write):
+            search = plan.search
+            if search is None or len(results := results_of(self._sweep, plan)) >= search.count:
+                return False
+            setting = next_setting(search, results)
+            if setting is None:
+                self._say(f"no other setting was found; {len(results)} instead of {search.count}")
+                write(msgspec.structs.replace(plan, search=msgspec.structs.replace(search, count=len(results))))
+                return False
+            self._say(f"next: {setting_text(setting)}")
+            members = (*plan.members, *(Member(setting, seed) for seed in search.seeds))
+            write(msgspec.structs.replace(plan, members=members))
+            return True
 
-    def _begin(self, number: int, *, others: bool) -> bool:
-        """Start a run, or go on with it. Returns False if it must wait until `others` that train have ended."""
-        plan, run = self._sweep.plan(), self._sweep.run(number)
+    def _begin(self, plan: SweepPlan, number: int, *, alone: bool) -> bool:
+        """Start a run, or go on with it. Returns False if it must wait until others that train have ended."""
+        run, tries = self._sweep.run(number), self._tries
         newest = committed(run)[-1:] if has_begun(run) else []
         try:
             if newest:
                 start = make_plan({}, resume=str(run.path))
             else:
-                if has_begun(run):
-                    delete_run(run)
+                _make_way(run)
                 values = plan.values(plan.members[number]) | {"run_dir": str(self._sweep.path)}
                 tag = Annotation((self._sweep.name[:24].lower().replace(".", "-"),))
                 start = replace(make_plan(values, name=run.name), annotation=tag)
-            host = start.start()
+            tries[run.name] = tries.get(run.name, 0) + 1
+            self._sweep.write_tries(tries)  # first, so that after a kill none is begun too often
+            self._hosts.append(start.start())
         except UserError as error:
-            if others and "memory" in str(error):
+            if "GiB" in str(error) and not alone:  # it says how much memory is missing
+                tries[run.name] -= 1
+                self._sweep.write_tries(tries)
                 return False
             self._say(f"{run.name} can't be started: {error}")
-            self._count(run, TRIES)
+            tries[run.name] = TRIES
+            self._sweep.write_tries(tries)
             return True
-        self._hosts.append(host)
-        self._count(run, self._tries.get(run.name, 0) + 1)
-        again = f" again, from {newest[0].name}" if newest else ""
-        self._say(f"{run.name} started{again}")
+        self._say(f"{run.name} started" + (f" again, from {newest[0].name}" if newest else ""))
         return True
-
-    def _count(self, run: Run, tries: int) -> None:
-        self._tries[run.name] = tries
-        self._sweep.write_tries(self._tries)
 
     def _say(self, text: str) -> None:
         print(printable(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"), flush=True)
@@ -182,12 +194,15 @@ class Queue:
 
 def main() -> int:
     sweep = Sweep(Path(sys.argv[1]))
-    sweep.check_own()
     queue = Queue(sweep)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, queue.stop)
-    with sweep.lock():
-        queue.work()
+    try:
+        with sweep.lock():
+            queue.work()
+    except (OSError, UserError) as error:  # such as a full disk; its runs train on, and `sweep resume` goes on
+        print(printable(f"the queue ends: {error}"), flush=True)
+        return 1
     return 0
 
 

@@ -22,7 +22,7 @@ import psutil
 
 from engine.config.defaults import defaults
 from engine.config.fields import LARGEST
-from engine.config.games import GAMES
+from engine.config.games import GAMES, own_options
 from engine.config.reading import load_toml, make_config
 from engine.config.reported_loop import NOT_TRAINED, Description, ReportedLoop
 from engine.config.run_config import RunConfig
@@ -300,13 +300,15 @@ def read_config(path: Path) -> RunConfig:
     """The options of a run.
 
     Its file names all that there were. So one that is missing is newer than the run, and does not take the game's
-    default, with which the run's weights may not fit.
+    default, with which the run's weights may not fit. What a game has found out itself is not found out again, which
+    may run code that the other options name.
     """
     options = load_toml(path)
     game, runner = (options.get(kind, getattr(RunConfig, kind)) for kind in ("game", "runner"))
     newer: dict[str, object] = {}
     if game in GAMES and runner in tuple(RUNNERS):  # otherwise `make_config` tells
         newer = {name: getattr(RunConfig, name) for name in defaults(game, runner)}
+        newer |= {name: spec.default for name, spec in own_options(game).items() if spec.metadata["hidden"]}
     return make_config({**newer, **options}, str(path))
 
 

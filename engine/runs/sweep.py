@@ -12,11 +12,12 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
+import psutil
 
 from engine.errors import UserError
 from engine.runs.registry import LATEST, name_error
@@ -25,7 +26,8 @@ from engine.runtime.files import open_regular, read_bounded, write_atomically
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 
-SWEEP_FILE, TRIES_FILE, LOCK_FILE, LOG_FILE = "sweep.json", "tries.json", "sweep.lock", "sweep.log"
+SWEEP_FILE, TRIES_FILE, LOG_FILE = "sweep.json", "tries.json", "sweep.log"
+LOCK_FILE, PLAN_LOCK_FILE = "sweep.lock", "plan.lock"
 MOST_RUNS = 2000
 TRIES = 2
 """How often a run is begun, the first time included, before it counts as failed."""
@@ -89,74 +91,110 @@ class Sweep:
         return self.path / LOG_FILE
 
     def run(self, number: int) -> Run:
-        """The run of member `number`, from 0."""
-        return Run(self.path / f"{self.name[:90]}-{number + 1:03}")
+        """The run of member `number`, from 0. Raises `UserError` if there is a link in its place."""
+        path = self.path / f"{self.name[:90]}-{number + 1:03}"
+        if path.is_symlink():
+            raise UserError(f"{path}: is a link; the runs of a sweep lie in its folder")
+        return Run(path)
 
     def plan(self) -> SweepPlan:
-        """Raises `UserError` if it can't be read."""
-        path = self.path / SWEEP_FILE
-        try:
-            return read_json(path, SweepPlan, _MAX_BYTES)
-        except FileNotFoundError:
-            raise UserError(f"{self.path}: not a sweep of mario-tui") from None
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: can't be read ({error})") from None
+        """What the file says, to be shown. Raises `UserError` if it can't be read."""
+        return self._decoded(self._content())
+
+    def own_plan(self) -> SweepPlan:
+        """What the file says, to be used. Raises `UserError` too unless this user's program has written it as it is."""
+        content = self._content()
+        with contextlib.suppress(OSError, ValueError):
+            if hashlib.sha256(content).hexdigest() in self._mark().digests:
+                return self._decoded(content)
+        raise UserError(f"{self.path}: was not made here by you, so its options are not used; start a new sweep")
+
+    @contextlib.contextmanager
+    def changed_plan(self) -> Iterator[tuple[SweepPlan, Callable[[SweepPlan], None]]]:
+        """The plan, and what writes another one; nobody else changes it meanwhile."""
+        with self._locked(PLAN_LOCK_FILE, fcntl.LOCK_EX):
+            yield self.own_plan(), self.write_plan
 
     def write_plan(self, plan: SweepPlan) -> None:
-        """Write the plan, and note that this user has."""
+        """Write the plan, and note that this user has. A kill in between leaves the old plan or the new one usable."""
         content = msgspec.json.format(msgspec.json.encode(plan))
-        write_atomically(self.path / SWEEP_FILE, content)
-        _marks().mkdir(parents=True, exist_ok=True)
-        mark = msgspec.json.encode(_Mark(str(self.path), hashlib.sha256(content).hexdigest()))
-        write_atomically(_marks() / path_digest(self.path), mark)
-
-    def check_own(self) -> None:
-        """Raise `UserError` unless this user's program has written the plan as it is."""
+        digests = [hashlib.sha256(content).hexdigest()]
         with contextlib.suppress(OSError, ValueError):
-            mark = read_json(_marks() / path_digest(self.path), _Mark, _MAX_BYTES)
-            if mark.digest == hashlib.sha256(read_bounded(self.path / SWEEP_FILE, _MAX_BYTES)).hexdigest():
-                return
-        raise UserError(f"{self.path}: was not made here by you, so its options are not used; start a new sweep")
+            digests += self._mark().digests[:1]
+        _marks().mkdir(parents=True, exist_ok=True)
+        write_atomically(_marks() / path_digest(self.path), msgspec.json.encode(_Mark(str(self.path), digests)))
+        write_atomically(self.path / SWEEP_FILE, content)
+
+    def _content(self) -> bytes:
+        path = self.path / SWEEP_FILE
+        try:
+            return read_bounded(path, _MAX_BYTES)
+        except FileNotFoundError:
+            raise UserError(f"{self.path}: not a sweep of mario-tui") from None
+        except OSError as error:
+            raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
+
+    def _decoded(self, content: bytes) -> SweepPlan:
+        try:
+            return msgspec.json.decode(content, type=SweepPlan)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{self.path / SWEEP_FILE}: can't be read ({error})") from None
+
+    def _mark(self) -> _Mark:
+        return read_json(_marks() / path_digest(self.path), _Mark, _MAX_BYTES)
 
     def tries(self) -> dict[str, int]:
         """How often each run was begun, by name; runs that were never begun are missing."""
         try:
             return read_json(self.path / TRIES_FILE, dict[str, _Count], _MAX_BYTES)
-        except (OSError, ValueError):  # new, or damaged: then runs that exist are not begun again by themselves
+        except (OSError, ValueError):  # new, or damaged: then no run that somebody has stopped is begun again
             return {}
 
     def write_tries(self, tries: dict[str, int]) -> None:
         write_atomically(self.path / TRIES_FILE, msgspec.json.encode(tries))
 
     def queue_pid(self) -> int | None:
-        """The process of its queue; None if it has none."""
+        """The process of its queue; None if it has none. 0 if it is about to tell."""
         try:
             with open_regular(self.path / LOCK_FILE, os.O_RDONLY) as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    return int(file.read(20) or 0)
-        except (OSError, ValueError):
+                    pid = int(file.read(20) or 0)
+                    process = psutil.Process(pid) if pid > 0 else None
+                    ours = process is not None and "mario_tui.sweep_queue" in process.cmdline()
+                    return pid if ours else 0
+        except (OSError, ValueError, psutil.Error):
             pass
         return None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Be its queue. Raises `UserError` if it has one."""
-        with open_regular(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT) as file:
-            os.fchmod(file.fileno(), 0o600)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(f"{self.name}: has a queue already") from None
+        with self._locked(LOCK_FILE, fcntl.LOCK_EX | fcntl.LOCK_NB) as file:
             os.truncate(file.fileno(), 0)
             os.pwrite(file.fileno(), f"{os.getpid()}".encode(), 0)
             yield
 
+    @contextlib.contextmanager
+    def _locked(self, name: str, how: int) -> Iterator[BinaryIO]:
+        with open_regular(self.path / name, os.O_RDWR | os.O_CREAT) as file:
+            os.fchmod(file.fileno(), 0o600)
+            for is_last_try in (False, False, False, True):
+                try:
+                    fcntl.flock(file, how)
+                    break
+                except BlockingIOError:
+                    if is_last_try:
+                        raise UserError(f"{self.name}: has a queue already") from None
+                    time.sleep(0.05)  # `queue_pid` of another process may hold the lock for an instant
+            yield file
+
 
 class _Mark(msgspec.Struct):
     path: str
-    digest: str
+    digests: list[str]
+    """SHA-256 of the plan, and of the one before it."""
 
 
 def create_sweep(run_dir: Path, name: str, plan: SweepPlan) -> Sweep:

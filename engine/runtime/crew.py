@@ -20,6 +20,7 @@ class Crew:
     def __init__(self, others: int, name: str) -> None:
         self._begin: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in range(others)]
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._working = 0  # threads that have not answered
         for number, begin in enumerate(self._begin, 1):
             threading.Thread(
                 target=_serve, args=(number, begin, self._done), name=f"{name}_{number}", daemon=True
@@ -29,12 +30,18 @@ class Crew:
     def __call__(self, work: Work) -> None:
         """Call `work(0)` in this thread and `work(1)`, `work(2)`, ... in the others. Returns when all of them have
         returned, and raises what one of them raised."""
-        for begin in self._begin:
-            begin.put(work)
+        errors = list[BaseException]()
         try:
+            for begin in self._begin:
+                self._working += 1
+                begin.put(work)
             work(0)
         finally:  # Ctrl-C must not leave a thread behind that still works
-            errors = [error for error in (self._done.get() for _ in self._begin) if error is not None]
+            while self._working:
+                error = self._done.get()
+                self._working -= 1
+                if error is not None:
+                    errors.append(error)
         if errors:
             raise errors[0]
 

@@ -45,10 +45,10 @@ class CudaKernel:
 
 @functools.cache
 def _compiled(name: str, source: str, device: torch.device) -> _Launch | None:
-    try:
+    try:  # the function is private to PyTorch, and may change
         with torch.cuda.device(device):
             launch: _Launch = torch.cuda._compile_kernel(source, name)
-    except (AttributeError, ImportError, OSError, RuntimeError) as error:  # the function is private to PyTorch
+    except (AssertionError, AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         _LOG.warning("the CUDA kernel %s can't be compiled, so slower operations replace it (%s)", name, error)
         return None
     return launch

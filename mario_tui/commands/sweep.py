@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from engine.config.command_line import add_arguments, given
 from engine.config.games import GAMES
@@ -83,6 +85,16 @@ then:
 """
 _PLAN_KEYS = ("vary", "seeds", "first-seed", "sample", "sample-seed", "jobs", "name", "options")
 _POLL_S = 0.3
+_STOP_S = 660.0
+"""Seconds that a queue has to stop its runs."""
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "seeds": whole("--seeds", 1, MOST_RUNS),
+    "first-seed": whole("--first-seed", 0, 2**32 - MOST_RUNS),
+    "sample": whole("--sample", 1, MOST_RUNS),
+    "sample-seed": whole("--sample-seed", 0, 2**31),
+    "jobs": lambda text: _jobs(text),
+    "name": str,
+}
 _NARROW = 40
 """Characters of a setting that stay on one line."""
 
@@ -138,14 +150,16 @@ def _start(arguments: list[str]) -> int:
     if "seed" in base:
         raise UserError("--seed: a sweep has --seeds N, and --first-seed N")
     run_dir = expanded(str(base.pop("run_dir", RunConfig.run_dir)))
-    settings = _settings(options)
+    settings = [asked_options(setting, None, None) for setting in _settings(options)]  # with absolute paths
     if not options.vary and not options.seeds:
         raise UserError("a sweep needs --vary OPTION=VALUE,VALUE or --seeds N")
     first = options.first_seed or 0
     seeds = range(first, first + (options.seeds or 1))
     members = tuple(Member(setting, seed) for seed in seeds for setting in settings)
     _check_count(len(members))
-    jobs, threads = _shared_cores(len(members), options.jobs, base.pop("threads", None))
+    jobs, threads = _shared_cores(len(members), options.jobs or None, base.pop("threads", None))
+    if options.metric and not options.search:
+        raise UserError("--metric needs --search")
     search = None
     if options.search is not None:
         if options.sample is None:
@@ -188,34 +202,37 @@ def _status(arguments: list[str]) -> int:
     sweep = find_sweep(options.sweep)
     plan = sweep.plan()
     results = results_of(sweep, plan)
+    first = results[0] if results else None
     if options.sort != "given":
         results.sort(key=lambda each: _mean(each, options.sort), reverse=True)
     members = [member for result in results for member in result.members]
     if options.json:
-        print(json.dumps({**_summary(sweep, results), "settings": [row(each, results[0]) for each in results],
+        print(json.dumps({**_summary(sweep, results), "settings": [row(each, first) for each in results],
                           "runs": [member_row(each) for each in members]}, indent=2))  # fmt: skip
     elif options.csv:
         print(printable(as_csv([member_row(each) for each in members]), lines=True) if members else "", end="")
     elif options.markdown:
-        print(as_markdown(results, _command_of(plan)), end="")
+        print(as_markdown(results, first, _command_of(plan)), end="")
     else:
-        _print_table(sweep, plan, results, by_run=options.runs)
+        _print_table(sweep, plan, results, first, by_run=options.runs)
     return 0
 
 
-def _print_table(sweep: Sweep, plan: SweepPlan, results: list[SettingResult], *, by_run: bool) -> None:
+def _print_table(
+    sweep: Sweep, plan: SweepPlan, results: list[SettingResult], first: SettingResult | None, *, by_run: bool
+) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     summary = _summary(sweep, results)
     counts = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
     queue = "its queue runs" if summary["queue"] else "no queue: mario-tui sweep resume goes on"
-    is_over = not set(summary["states"]) - {RunStatus.FINISHED}
+    is_over = not set(summary["states"]) - {RunStatus.FINISHED} and not _searches(plan, results)
     console.print(f"{sweep.name}: {len(plan.members)} runs, {counts}" + ("" if is_over else f"; {queue}"), markup=False)
     if by_run:
         table = Table("run", "setting", "seed", "state", "env steps", "best", "last", box=None, header_style="bold")
         for member in (member for result in results for member in result.members):
             steps = 0 if member.record is None else member.record.env_steps
             table.add_row(
-                member.run.name, setting_text(member.settings), str(member.seed), member.state, f"{steps:,}",
+                member.run.name, _cell(member.settings), str(member.seed), member.state, f"{steps:,}",
                 _number(member.best), _number(member.last),
             )  # fmt: skip
     else:
@@ -223,9 +240,9 @@ def _print_table(sweep: Sweep, plan: SweepPlan, results: list[SettingResult], *,
                       header_style="bold")  # fmt: skip
         for result in results:
             table.add_row(
-                setting_text(result.settings) or "(no option varies)", f"{result.done}/{len(result.members)}",
+                _cell(result.settings), f"{result.done}/{len(result.members)}",
                 f"{result.env_steps:,}", shown(result.best), shown(result.last),
-                share(result.improves(results[0])), duration(result.wall_s),
+                share(result.improves(first)), duration(result.wall_s),
             )  # fmt: skip
     table.columns[0].no_wrap = (
         by_run or max((len(setting_text(each.settings)) for each in results), default=0) <= _NARROW
@@ -257,7 +274,12 @@ def _watch(arguments: list[str]) -> int:
 
 
 def _list(*, as_json: bool) -> int:
-    found = [(sweep, results_of(sweep, sweep.plan())) for sweep in list_sweeps()]
+    found = []
+    for sweep in list_sweeps():
+        try:
+            found.append((sweep, results_of(sweep, sweep.plan())))
+        except UserError as error:
+            print(f"mario-tui: {error}", file=sys.stderr)
     if as_json:
         print(json.dumps([_summary(sweep, results) for sweep, results in found], indent=2))
         return 0
@@ -271,12 +293,14 @@ def _list(*, as_json: bool) -> int:
 
 def _stop(arguments: list[str]) -> int:
     sweep = _sweep_of("stop", "Stop the runs of a sweep, each with a checkpoint.", arguments)
-    sweep.check_own()
-    pid = sweep.queue_pid()
-    if pid:
-        os.kill(pid, signal.SIGTERM)
-        while sweep.queue_pid() == pid:
-            time.sleep(_POLL_S)
+    until = time.monotonic() + _STOP_S
+    while (pid := sweep.queue_pid()) is not None:
+        if time.monotonic() > until:
+            raise UserError(f"{sweep.name}: its queue did not end in {_STOP_S:.0f} s; see {sweep.log_path}")
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        time.sleep(_POLL_S)
     stop_runs(sweep)
     print(f"{sweep.name}: stopped; to go on: mario-tui sweep resume {sweep.name}")
     return 0
@@ -284,12 +308,11 @@ def _stop(arguments: list[str]) -> int:
 
 def _resume(arguments: list[str]) -> int:
     sweep = _sweep_of("resume", "Go on with a sweep: with runs that wait, were stopped or have failed.", arguments)
-    sweep.check_own()
+    plan = sweep.own_plan()
     if sweep.queue_pid() is None:
-        again = (RunStatus.STOPPED, RunStatus.FAILED, RunStatus.LOST, None)
-        runs = [sweep.run(number) for number in range(len(sweep.plan().members))]
-        tries = sweep.tries()
-        sweep.write_tries({run.name: 0 if status_of(run) in again else tries.get(run.name, 0) for run in runs})
+        again = (RunStatus.STOPPED, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED, None)
+        runs = [sweep.run(number) for number in range(len(plan.members))]
+        sweep.write_tries(sweep.tries() | {run.name: 0 for run in runs if status_of(run) in again})
     start_queue(sweep)
     print(f"{sweep.name}: goes on; see: mario-tui sweep status {sweep.name}")
     return 0
@@ -301,23 +324,24 @@ def _add(arguments: list[str]) -> int:
     _add_variations(parser)
     options = parser.parse_args(arguments)
     sweep = find_sweep(options.sweep)
-    sweep.check_own()
-    plan = sweep.plan()
-    old = list({setting_text(member.settings): member.settings for member in plan.members}.values())
-    seeds = sorted({member.seed for member in plan.members})
-    settings = _settings(options) if options.vary else old
-    if options.seeds:
-        first = options.first_seed if options.first_seed is not None else 0 if options.vary else seeds[-1] + 1
-        seeds = list(range(first, first + options.seeds))
-    members = [Member(setting, seed) for seed in seeds for setting in settings]
-    members = [member for member in members if member not in plan.members]
-    if not members:
-        raise UserError("sweep add: all these runs are there already; give other --vary or --seeds")
-    _check_count(len(plan.members) + len(members))
-    _check_runs(plan, settings, sweep.path.parent)
-    varied = tuple(dict.fromkeys((*plan.varied, *settings[0])))
-    added = msgspec.structs.replace(plan, varied=varied, members=(*plan.members, *members))
-    sweep.write_plan(added)
+    with sweep.changed_plan() as (plan, write):
+        if plan.search is not None:
+            raise UserError("sweep add: a search chooses its settings itself; start another sweep")
+        old = list({setting_text(member.settings): member.settings for member in plan.members}.values())
+        seeds = sorted({member.seed for member in plan.members})
+        settings = [asked_options(each, None, None) for each in _settings(options)] if options.vary else old
+        if options.seeds:
+            first = options.first_seed if options.first_seed is not None else 0 if options.vary else seeds[-1] + 1
+            seeds = list(range(first, first + options.seeds))
+        members = [Member(setting, seed) for seed in seeds for setting in settings]
+        members = [member for member in members if member not in plan.members]
+        if not members:
+            raise UserError("sweep add: all these runs are there already; give other --vary or --seeds")
+        _check_count(len(plan.members) + len(members))
+        _check_runs(plan, settings, sweep.path.parent)
+        varied = tuple(dict.fromkeys((*plan.varied, *settings[0])))
+        added = msgspec.structs.replace(plan, varied=varied, members=(*plan.members, *members))
+        write(added)
     if sweep.queue_pid() is None:
         start_queue(sweep)
     print(f"{sweep.name}: {len(members)} more runs, {len(added.members)} in all")
@@ -328,9 +352,11 @@ def _wait(arguments: list[str]) -> int:
     sweep = _sweep_of("wait", "Wait until no run of a sweep waits or trains.", arguments)
     while True:
         waits = sweep.queue_pid() is not None  # looked at first: it starts runs
-        found = [status_of(sweep.run(number)) for number in range(len(sweep.plan().members))]
+        plan = sweep.plan()
+        found = [status_of(sweep.run(number)) for number in range(len(plan.members))]
         if not waits and not any(status is not None and status.is_active for status in found):
-            return 0 if all(status is RunStatus.FINISHED for status in found) else 1
+            is_done = all(status is RunStatus.FINISHED for status in found)
+            return 0 if is_done and not _searches(plan, results_of(sweep, plan)) else 1
         time.sleep(_POLL_S)
 
 
@@ -345,12 +371,10 @@ def _add_variations(parser: argparse.ArgumentParser) -> None:
         "--vary", action="append", metavar="OPTION=VALUES",
         help="values of an option, separated by commas; with --sample also a range LOW..HIGH or log:LOW..HIGH",
     )  # fmt: skip
-    parser.add_argument("--sample", type=whole("--sample", 1, MOST_RUNS), metavar="N", help="N random settings")
-    parser.add_argument("--sample-seed", type=whole("--sample-seed", 0), metavar="N", help="seed of them (default: 0)")
-    parser.add_argument("--seeds", type=whole("--seeds", 1, MOST_RUNS), metavar="N", help="seeds of each setting")
-    parser.add_argument(
-        "--first-seed", type=whole("--first-seed", 0, 2**32 - MOST_RUNS), metavar="N", help="the first (default: 0)"
-    )
+    parser.add_argument("--sample", type=_PARSERS["sample"], metavar="N", help="N random settings")
+    parser.add_argument("--sample-seed", type=_PARSERS["sample-seed"], metavar="N", help="seed of them (default: 0)")
+    parser.add_argument("--seeds", type=_PARSERS["seeds"], metavar="N", help="seeds of each setting")
+    parser.add_argument("--first-seed", type=_PARSERS["first-seed"], metavar="N", help="the first (default: 0)")
 
 
 def _settings(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -375,8 +399,7 @@ def _read_plan(path: Path, options: argparse.Namespace) -> dict[str, Any]:
             if not isinstance(value, dict):
                 raise UserError(f"--plan: {path}: {key} must be a table, got {value!r}")
         elif getattr(options, name) is None:
-            parse: Callable[[str], Any] = str if key == "name" else _jobs if key == "jobs" else whole(key, 0, 2**32)
-            setattr(options, name, parse(str(value)))
+            setattr(options, name, _PARSERS[key](str(value)))
     if options.vary is None:
         options.vary = [f"{name}={_listed(each)}" for name, each in values.get("vary", {}).items()] or None
     found = {name.replace("-", "_"): value for name, value in values.get("options", {}).items()}
@@ -414,8 +437,9 @@ def _shared_cores(runs: int, jobs: int | None, threads: int | None) -> tuple[int
     return jobs, threads
 
 
-def _jobs(text: str) -> int | None:
-    return None if text == "auto" else whole("--jobs", 1, 1000)(text)
+def _jobs(text: str) -> int:
+    """0 for `auto`."""
+    return 0 if text == "auto" else whole("--jobs", 1, 1000)(text)
 
 
 def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
@@ -425,8 +449,15 @@ def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
     return {"name": sweep.name, "path": str(sweep.path), "queue": sweep.queue_pid() is not None, "states": states}
 
 
+def _searches(plan: SweepPlan, results: list[SettingResult]) -> bool:
+    """Whether a search has settings left to choose."""
+    return plan.search is not None and len(results) < plan.search.count
+
+
 def _command_of(plan: SweepPlan) -> str:
-    """A command that makes a sweep with the same runs, unless it was a random sample."""
+    """A command that makes a sweep of these values, though not of a sample of their combinations only."""
+    if not plan.members:
+        return "mario-tui sweep"
     words = ["mario-tui", "sweep"]
     for name, value in plan.options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -437,6 +468,11 @@ def _command_of(plan: SweepPlan) -> str:
     seeds = {member.seed for member in plan.members}
     words += ["--seeds", str(len(seeds)), *(["--first-seed", str(min(seeds))] if min(seeds) else [])]
     return shlex.join(words)
+
+
+def _cell(settings: dict[str, Any]) -> Text:
+    """A setting as it is: rich would take brackets in it for styles, and pass control characters on."""
+    return Text(printable(setting_text(settings)) or "(no option varies)")
 
 
 def _mean(result: SettingResult, name: str) -> float:

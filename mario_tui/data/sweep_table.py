@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 from engine.config.fields import flag
 from engine.runs.run import Run, RunRecord
 from engine.runs.sweep import TRIES, Sweep, SweepPlan, has_begun
+from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
 
 _RESAMPLES = 2000
@@ -87,16 +89,18 @@ class SettingResult:
     def last(self) -> Interval | None:
         return interval([member.last for member in self.members])
 
-    def improves(self, other: SettingResult) -> float | None:
+    def improves(self, other: SettingResult | None) -> float | None:
         """The probability that one of its runs has a better best evaluation than one of the other setting's; None if
         either has none."""
+        if other is None:
+            return None
         ours, theirs = ([m.best for m in each.members if m.best is not None] for each in (self, other))
         return probability_of_improvement(ours, theirs) if ours and theirs else None
 
 
 def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
     """All settings of a sweep, in the order in which they were given."""
-    tries, by_setting = sweep.tries(), dict[str, list[MemberResult]]()
+    tries, by_setting = sweep.tries(), dict[str, list[MemberResult]]()  # by the values, as JSON
     for number, member in enumerate(plan.members):
         run = sweep.run(number)
         record = run.record() if has_begun(run) else None
@@ -105,7 +109,7 @@ def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
         else:
             state = "waiting" if tries.get(run.name, 0) < TRIES else str(RunStatus.FAILED)
         found = MemberResult(run, member.settings, member.seed, state, record)
-        by_setting.setdefault(setting_text(member.settings), []).append(found)
+        by_setting.setdefault(json.dumps(member.settings), []).append(found)
     return [SettingResult(members[0].settings, tuple(members)) for members in by_setting.values()]
 
 
@@ -141,7 +145,7 @@ def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -
     return statistics.fmean(pairs)
 
 
-def row(result: SettingResult, first: SettingResult) -> dict[str, Any]:
+def row(result: SettingResult, first: SettingResult | None) -> dict[str, Any]:
     """A setting as flat values, compared with the first one."""
     values: dict[str, Any] = {
         "setting": setting_text(result.settings), "done": result.done, "runs": len(result.members),
@@ -163,8 +167,8 @@ def member_row(member: MemberResult) -> dict[str, Any]:
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    text, names = io.StringIO(), dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(names), restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
@@ -176,18 +180,23 @@ EXPLAINED = (
 )
 
 
-def as_markdown(results: Sequence[SettingResult], command: str) -> str:
+def as_markdown(results: Sequence[SettingResult], first: SettingResult | None, command: str) -> str:
     """The table for a paper or a pull request, with the command that made it."""
     lines = [
         "| setting | seeds done | env steps | best evaluation | last episodes | better |",
         "|---|---|---|---|---|---|",
     ]
     for result in results:
+        setting, runs = _in_table(setting_text(result.settings)), len(result.members)
         lines.append(
-            f"| `{setting_text(result.settings)}` | {result.done} of {len(result.members)} | {result.env_steps:,} | "
-            f"{shown(result.best)} | {shown(result.last)} | {share(result.improves(results[0]))} |"
+            f"| `{setting}` | {result.done} of {runs} | {result.env_steps:,} | "
+            f"{shown(result.best)} | {shown(result.last)} | {share(result.improves(first))} |"
         )
     return "\n".join([*lines, "", EXPLAINED, f"`{command}`", ""])
+
+
+def _in_table(text: str) -> str:
+    return printable(text).replace("|", "\\|").replace("`", "'")
 
 
 def share(value: float | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from engine.config.fields import FieldSpec, flag, is_int, is_text, read_number
 from engine.config.run_config import options_of_all
 from engine.errors import UserError
+from engine.runs.sweep import MOST_RUNS
 from engine.runtime.text import did_you_mean
 
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
@@ -68,6 +69,10 @@ def grid(varied: Sequence[str]) -> list[dict[str, Any]]:
             if value in found:
                 raise UserError(f"--vary: {flag(spec.name)} has {each.strip()!r} twice")
             found.append(value)
+    if (count := math.prod(map(len, values.values()))) > MOST_RUNS:
+        raise UserError(
+            f"--vary: must give at most {MOST_RUNS:,} settings, got {count:,}; --sample N tries some of them"
+        )
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
@@ -91,8 +96,12 @@ class Space:
         return self.rounded(math.exp(value) if self.is_log else value)
 
     def rounded(self, value: float) -> int | float:
-        """A number of the range that can be typed: whole, or with three digits."""
-        return min(int(self.high), max(int(self.low), round(value))) if self.is_int else float(f"{value:.3g}")
+        """A number of the range that is short to type: whole, or with as many digits as tell a thousand places in it
+        apart."""
+        if self.is_int:
+            return min(int(self.high), max(int(self.low), round(value)))
+        decimals = 2 - math.floor(math.log10(abs(value) if self.is_log else self.high - self.low))
+        return min(self.high, max(self.low, round(value, decimals)))
 
 
 def spaces(varied: Sequence[str]) -> list[Space]:
@@ -113,6 +122,8 @@ def _space(spec: FieldSpec, text: str) -> Space:
     low, high, is_log = read_number(low_text), read_number(high_text), text.startswith("log:")
     if isinstance(low, str) or isinstance(high, str) or not low < high or (is_log and low <= 0):
         raise UserError(f"--vary: {flag(spec.name)} must be LOW..HIGH, or log:LOW..HIGH above 0, got {text!r}")
+    if is_int(spec) and not (float(low).is_integer() and float(high).is_integer()):
+        raise UserError(f"--vary: {flag(spec.name)} must be between whole numbers, got {text!r}")
     return Space(spec.name, low=low, high=high, is_log=is_log, is_int=is_int(spec))
 
 

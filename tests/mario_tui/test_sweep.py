@@ -37,6 +37,11 @@ def test_a_grid_has_all_combinations() -> None:
     assert grid([]) == [{}]
 
 
+def test_what_a_sample_rounds_stays_within_its_range() -> None:
+    found = [each["gamma"] for each in sample(["gamma=0.9991..0.9999"], 50, 0)]
+    assert all(0.9991 <= gamma <= 0.9999 for gamma in found) and len(set(found)) == 50
+
+
 def test_a_sample_is_within_its_ranges_and_the_same_for_a_seed() -> None:
     varied = ["learning-rate=log:1e-5..1e-2", "n-step=1..5", "tau=0.001..0.01", "network=grid,paths"]
     found = sample(varied, 40, 7)
@@ -62,6 +67,9 @@ def test_a_sample_is_within_its_ranges_and_the_same_for_a_seed() -> None:
         (("--vary", "learning-rate=log:0..1", "--sample", "2"), "must be LOW..HIGH, or log:LOW..HIGH above 0"),
         (("--vary", "n-step=1,2", "--sample", "3"), "--sample: must be at most 2"),
         (("--vary", "n-step=1,1000"), "n-step"),
+        (("--vary", "n-step=0.5..3", "--sample", "2"), "--n-step must be between whole numbers"),
+        (("--vary", "n-step=" + ",".join(map(str, range(99))), "--vary", "seed=1"), "--seed can't vary"),
+        (("--vary", "n-step=1,2", "--metric", "last"), "--metric needs --search"),
         (("--seed", "3", "--seeds", "2"), "--seed: a sweep has --seeds N"),
         ((), "a sweep needs --vary"),
         (("--vary", "n-step=1,2", "--seeds", "3000"), "--seeds must be"),
@@ -125,11 +133,13 @@ def test_a_copied_sweep_runs_nothing(tmp_path: Path) -> None:
     run_program("sweep", *SNAKE, "--steps", "200", "--seeds", "1", "--name", "own", cwd=tmp_path)
     run_program("sweep", "wait", "own", cwd=tmp_path)
     (tmp_path / "checkpoints" / "own").rename(tmp_path / "foreign")
-    for command in ("resume", "add", "stop"):
+    for command in ("resume", "add"):
         more = ("--seeds", "1") if command == "add" else ()
         done = run_program("sweep", command, str(tmp_path / "foreign"), *more, cwd=tmp_path, check=2)
         assert "was not made here by you" in done.stderr
     assert not processes_of(tmp_path)
+    (tmp_path / "foreign" / "sweep.json").write_text("{")
+    assert "can't be read" in run_program("sweep", "status", "foreign", cwd=tmp_path, check=2).stderr
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@ here."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -135,3 +136,15 @@ def test_a_list_and_a_form_of_a_strangers_run_import_nothing(trained: Path, stra
     assert "--env-args" in command_line(config)
     assert Form(config.options(), stranger.name).config().value("env_args") == env_args["env_args"]
     assert not (trained / "imported").exists()
+
+
+def test_to_list_a_strangers_run_without_spaces_asks_no_environment(tmp_path: Path) -> None:
+    """Its options can't be read then; to find its spaces out would run the environment's code."""
+    marker, run = tmp_path / "imported", tmp_path / "checkpoints" / "theirs"
+    (tmp_path / "theirs.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    run_program("--no-ui", "--game", "gym:CartPole-v1", "--steps", "64", "--name", "theirs", cwd=tmp_path)
+    lines = (run / "config.toml").read_text().splitlines()
+    kept = [line for line in lines if not line.startswith(("spaces =", "env ="))]
+    (run / "config.toml").write_text("\n".join([*kept, f'env = "{tmp_path}/theirs.py:Env-v0"']) + "\n")
+    (listed,) = json.loads(run_program("runs", "--json", cwd=tmp_path).stdout)
+    assert listed["name"] == "theirs" and listed["options"] is None and not marker.exists()

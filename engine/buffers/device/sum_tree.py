@@ -32,7 +32,8 @@ class DeviceSumTree:
         self._cuda = CUDA_FIND.runs_on(device) and CUDA_SET.runs_on(device)
         if self._cuda:
             self._level_starts = torch.tensor(self._starts, device=device)
-            self._last = torch.zeros(size, dtype=torch.int32, device=device)  # 0 between requests
+            self._last = torch.zeros(size, dtype=torch.int32, device=device)
+            """For `CUDA_SET`; 0 between requests."""
 
     @property
     def total(self) -> Tensor:
@@ -50,6 +51,8 @@ class DeviceSumTree:
     def set(self, leaves: Tensor, priorities: Tensor, valid: Tensor) -> None:
         """Set priorities [n] of leaves [n] where `valid` [n]; if a leaf occurs twice, the last valid value counts."""
         if self._cuda and len(leaves) <= _MOST_SET:
+            assert (leaves.dtype, priorities.dtype, valid.dtype) == (torch.int64, torch.float64, torch.bool)
+            leaves, priorities, valid = leaves.contiguous(), priorities.contiguous(), valid.contiguous()
             arguments = (leaves, priorities, valid, self._last, self.count, len(leaves))
             CUDA_SET((1, 1), _BLOCK, (self._nodes, self._level_starts, len(self._starts) - 1, *arguments))
             return
@@ -75,7 +78,8 @@ class DeviceSumTree:
         found = torch.zeros_like(prefixes, dtype=torch.int64)
         if self._cuda:
             levels, count = len(self._starts) - 1, len(prefixes)
-            arguments = (self._nodes, self._level_starts, levels, prefixes, found, count)
+            assert prefixes.dtype == torch.float64 and count
+            arguments = (self._nodes, self._level_starts, levels, prefixes.contiguous(), found, count)
             CUDA_FIND((-(-count // _THREADS), 1), _THREADS, arguments)
             return found
         children = torch.arange(WIDTH, device=found.device)
