@@ -7,6 +7,7 @@ Steps of W&B only grow, but a run may go back to a checkpoint. So the x-axis is 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from engine.protocol.messages import Failed, Finished
@@ -44,6 +45,9 @@ class WandB(ScalarSink):
             # Git would obey the settings of a repository in the run's folder.
             settings=wandb.Settings(quiet=True, console="off", disable_git=True, disable_code=True, save_code=False),
         )
+        for path in Path(run.path, "wandb").rglob("*"):
+            if path.is_symlink():  # to its logs; a run with links in its folder is not resumed
+                path.unlink()
         self._run.define_metric("*", step_metric="env_steps")
 
     def write_scalars(self, env_steps: int, scalars: dict[str, float]) -> None:

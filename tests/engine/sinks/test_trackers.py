@@ -119,6 +119,7 @@ def test_wandb_has_the_whole_run_in_its_folder(tmp_path: Path) -> None:
     assert [record.exit.exit_code for record in first if record.HasField("exit")] == [1]
     metric = next(record.metric for record in first if record.HasField("metric"))
     assert (metric.glob_name, metric.step_metric) == ("*", "env_steps")
+    assert not [path for path in folder.rglob("*") if path.is_symlink()]  # with one, the run could not be resumed
 
 
 def records(path: Path) -> list[Any]:
