@@ -87,13 +87,13 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "attach": attach.attach_parser,
     "runs": runs.runs_parser,
     **{name: partial(control.control_parser, name) for name in control.ABOUT},
+    "sweep": lambda: _for_all_games(sweep.sweep_parser),
     "eval": evaluate.eval_parser,
     "distill": distill.distill_parser,
     "play": play.play_parser,
     "profile": lambda: _for_all_games(profile.profile_parser),
     "export": export.export_parser,
     "serve": serve.serve_parser,
-    "sweep": lambda: _for_all_games(sweep.sweep_parser),
     "completion": completion_parser,
 }
 

@@ -153,6 +153,7 @@ def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str],
     assert refused(*arguments).startswith(complaint)
 
 
+@pytest.mark.long
 def test_eval_only_evaluates_the_newest_run_of_the_game(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -242,6 +242,7 @@ FAST = ("--game", "snake", "--board", "4x4", "--parallel-envs", "64", "--burnin"
 """Options of a run whose episodes come in by the thousand."""
 
 
+@pytest.mark.long
 def test_a_reader_that_stalls_is_told_what_is_missing(tmp_path: Path) -> None:
     with headless(*FAST, cwd=tmp_path) as process:
         first = read_event(process, "episode")["episode"]
@@ -675,6 +676,7 @@ def test_history_of_a_finished_run_can_be_read(finished_run: FinishedRun) -> Non
     assert (hello.run, hello.steps) == (finished_run.run.name, finished_run.run.config().steps)
 
 
+@pytest.mark.long
 def test_a_terminal_of_another_encoding_does_not_end_a_run(tmp_path: Path) -> None:
     done = subprocess.run(
         [*PROGRAM, "--no-ui", "--log-format", "plain", "--parallel-envs", "2", "--steps", "2000", "--burnin", "1000"],

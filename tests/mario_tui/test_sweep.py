@@ -129,6 +129,7 @@ def test_a_sweep_trains_its_runs_and_tells_what_they_reached(tmp_path: Path) -> 
     assert terminal.wait() == 0
 
 
+@pytest.mark.long
 def test_a_copied_sweep_runs_nothing(tmp_path: Path) -> None:
     run_program("sweep", *SNAKE, "--steps", "200", "--seeds", "1", "--name", "own", cwd=tmp_path)
     run_program("sweep", "wait", "own", cwd=tmp_path)

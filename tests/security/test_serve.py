@@ -216,6 +216,7 @@ def _requests(served: Served) -> list[bytes]:
     ]
 
 
+@pytest.mark.long
 async def test_bad_requests_are_refused_and_logged_in_a_line_a_minute(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         answers = set()

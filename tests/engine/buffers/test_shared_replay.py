@@ -171,6 +171,7 @@ def sample_while_writers_are_killed(kills: int) -> None:
     }
 
 
+@pytest.mark.long
 def test_no_sampled_transition_is_torn_while_writers_are_killed_and_replaced() -> None:
     sample_while_writers_are_killed(3)
 

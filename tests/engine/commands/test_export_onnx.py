@@ -22,6 +22,7 @@ needs_onnx = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "module"), [("snake-12x12", "arrivals"), ("tetris-10x20", "")])
 def test_networks_with_kernels_compute_the_same_by_tensor_operations(name: str, module: str) -> None:
     path = shipped(name)

@@ -480,6 +480,7 @@ def test_a_first_checkpoint_that_was_complete_before_a_crash_is_resumed_from(sta
     assert keeper.env_steps == 8
 
 
+@pytest.mark.long
 def test_a_host_that_was_short_of_descriptors_for_a_moment_watches_on(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")

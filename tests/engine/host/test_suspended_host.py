@@ -53,6 +53,7 @@ def suspended(tmp_path: Path) -> Iterator[Run]:
     kill_hosts(tmp_path)
 
 
+@pytest.mark.long
 def test_everybody_leaves_a_run_whose_host_is_suspended(suspended: Run, tmp_path: Path) -> None:
     for keys in ("q", "\x03\x03", "hq"):
         attached = Terminal("attach", cwd=tmp_path, under=WITHOUT_LIMIT)

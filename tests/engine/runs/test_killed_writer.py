@@ -68,6 +68,7 @@ def check(run: Run, announced: int) -> None:
     learner.close()
 
 
+@pytest.mark.long
 def test_the_newest_complete_checkpoint_always_loads(tmp_path: Path) -> None:
     assert kill_writers(create_run(config(tmp_path)), 10) >= 2
 

@@ -74,6 +74,7 @@ def test_a_run_on_a_filesystem_without_locks_is_alive_while_its_host_is(
         assert run.record().state == "lost"
 
 
+@pytest.mark.long
 def test_a_host_that_does_not_respond_is_called_silent(tmp_path: Path) -> None:
     with headless(*SNAKE, cwd=tmp_path) as process:
         read_event(process, "progress", state="running")

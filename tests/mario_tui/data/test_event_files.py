@@ -247,6 +247,7 @@ def test_a_file_that_is_no_event_file_is_refused_in_one_line(tmp_path: Path) -> 
     assert done.stderr == "mario-tui: error: tfevents.gz: compressed with gzip; decompress it first\n"
 
 
+@pytest.mark.long
 def test_a_file_that_was_just_begun_is_waited_for(tmp_path: Path) -> None:
     """Attached to by a relative path through a link, while it is empty and while its last record is half written."""
     (tmp_path / "logs").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.widgets import Static
 
 from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation
@@ -13,6 +14,7 @@ from mario_tui.screens.annotate import AnnotateScreen
 from tests.support.app import folder_of_runs, names, table_of, until
 
 
+@pytest.mark.long
 async def test_tags_and_notes_are_shown_filtered_and_kept(tmp_path: Path) -> None:
     one, two = folder_of_runs(tmp_path, one="finished", two="finished")
     app = MarioApp(run_dir=str(tmp_path))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from textual.widgets import Static
 
 from mario_tui.app import MarioApp
@@ -28,6 +29,7 @@ def written(folder: Path) -> None:
         writer.add_scalar("score", float("nan"), 1)  # the newest finite value is shown
 
 
+@pytest.mark.long
 async def test_hyperparameters_and_other_kinds_are_one_key_away(tmp_path: Path) -> None:
     written(tmp_path)
     app = MarioApp(charts=tmp_path)

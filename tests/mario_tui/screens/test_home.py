@@ -41,6 +41,7 @@ from tests.support.app import (
 from tests.support.program import PATIENCE_S, kill_hosts
 
 
+@pytest.mark.long
 async def test_a_real_run_is_followed_until_it_is_lost(tmp_path: Path) -> None:
     host = start(tmp_path, steps=100_000_000, burnin=100)
     app = MarioApp(run_dir=str(tmp_path / "checkpoints"))

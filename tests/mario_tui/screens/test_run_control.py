@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from textual.pilot import Pilot
 
 from engine.host.client import HostClient
@@ -74,6 +75,7 @@ async def test_a_stop_that_was_asked_for_stays_in_order_and_one_more_says_what_i
     assert not runner.is_running() and checkpoints.newest(host.run) is None
 
 
+@pytest.mark.long
 async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_path: Path, notices: list[str]) -> None:
     with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
         async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:

@@ -18,6 +18,7 @@ _STALLED_STEPS = 20_000
 """Environment steps of the source while nobody reads: about five seconds."""
 
 
+@pytest.mark.long
 def test_a_reader_that_stops_gets_the_newest_and_no_backlog(tmp_path: Path) -> None:
     with serving(tmp_path, "--rate", "500", "--lanes", "64", "--history", "100000") as run:
         terminal = Terminal("attach", cwd=tmp_path)

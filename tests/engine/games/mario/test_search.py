@@ -119,6 +119,7 @@ def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPat
     assert {start: way.tolist() for start, way in again.items()} == {start: way.tolist() for start, way in ways.items()}
 
 
+@pytest.mark.long
 def test_a_way_leads_to_the_flag_from_most_starts() -> None:
     """In 6-4 fire bars are elsewhere at each start."""
     task = MarioTask(stage="6-4", noop_max=5)
