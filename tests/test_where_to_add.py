@@ -137,6 +137,7 @@ def test_a_run_has_the_game_with_its_result_the_network_the_options_and_the_runn
     assert any(tag.endswith("rows") for tag in shown.Tags()["scalars"])
 
 
+@pytest.mark.long
 def test_they_are_in_the_help_and_what_does_not_fit_is_refused(tree: Tree) -> None:
     shown = " ".join(tree.run("--game", "catch", "--runner", "solo", "--help").split())
     for part in (

@@ -587,6 +587,7 @@ def test_a_policy_is_evaluated_and_played_on_the_given_cartridge(finished_run: F
         assert done.stderr.splitlines()[-1].startswith(complaint)
 
 
+@pytest.mark.long
 def test_an_evaluation_names_its_policy_and_shows_no_bar_on_a_pipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

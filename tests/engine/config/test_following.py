@@ -66,6 +66,7 @@ IMPOSSIBLE = {("advantage_learning", "tetris")}
 """Options that contradict a game by themselves, unless they are off."""
 
 
+@pytest.mark.long
 def test_no_option_fails_because_of_a_default() -> None:
     """Whatever its value, of whatever game and runner: no rule of `engine.config.constraints` is between an option and
     a default."""

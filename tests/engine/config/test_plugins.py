@@ -228,6 +228,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_the_form_offers_and_checks_its_options_without_importing_it(catch: Path, tmp_path: Path) -> None:
     code = [sys.executable, "-c", FORM, str(tmp_path / "runs")]
     done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True)

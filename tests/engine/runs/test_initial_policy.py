@@ -140,6 +140,7 @@ def test_a_resumed_run_keeps_its_own_weights(taught: Path, tmp_path: Path) -> No
     assert same(second / POLICY_FILE, first / POLICY_FILE)
 
 
+@pytest.mark.long
 def test_a_resumed_run_takes_no_other(taught: Path, tmp_path: Path) -> None:
     train(tmp_path, *SNAKE, *NO_UPDATE)
     again = ("--resume", "latest", "--steps", "800", "--initial-policy", str(taught))

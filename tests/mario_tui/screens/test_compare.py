@@ -89,6 +89,7 @@ async def test_keys_of_the_list_hide_pin_and_filter(tmp_path: Path) -> None:
         assert pilot.app.screen is screen
 
 
+@pytest.mark.long
 async def test_keys_of_the_charts_are_those_of_the_dashboard(tmp_path: Path) -> None:
     rates_and_seeds(tmp_path)
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:

@@ -27,6 +27,7 @@ def played_on(text: str) -> bool:
     return episode is not None and int(episode[1]) >= 3 and re.search(r"0 of \d+ cleared", text) is not None
 
 
+@pytest.mark.long
 def test_keys_of_a_policys_game(tmp_path: Path) -> None:
     terminal = Terminal("play", "mario-1-1", cwd=tmp_path, columns=120, rows=30)
     terminal.wait_for("▀▀▀", "▶ 1x  stage 1-1  episode 1  seed 0  step", "Pause", "Speed", "Stage", "Restart", "Quit")
