@@ -21,6 +21,7 @@ import msgspec
 
 from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess, attach
+from engine.monitoring.memory_budget import TooLittleMemory
 from engine.protocol.commands import Stop
 from engine.runs.annotation import Annotation
 from engine.runs.checkpoints import committed
@@ -177,14 +178,12 @@ class Queue:
             self._sweep.write_tries(tries)  # first, so that after a kill none is begun too often
             self._hosts.append(start.start())
         except UserError as error:
-            if "GiB" in str(error) and not alone:  # it says how much memory is missing
-                tries[run.name] -= 1
-                self._sweep.write_tries(tries)
-                return False
-            self._say(f"{run.name} can't be started: {error}")
-            tries[run.name] = TRIES
+            waits = isinstance(error, TooLittleMemory) and not alone
+            tries[run.name] = tries[run.name] - 1 if waits else TRIES
             self._sweep.write_tries(tries)
-            return True
+            if not waits:
+                self._say(f"{run.name} can't be started: {error}")
+            return not waits
         self._say(f"{run.name} started" + (f" again, from {newest[0].name}" if newest else ""))
         return True
 

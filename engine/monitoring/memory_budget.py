@@ -124,8 +124,12 @@ def estimate_bytes(config: RunConfig) -> tuple[int, int]:
     return rest + replay, replay
 
 
+class TooLittleMemory(UserError):
+    """There may be enough once other programs have ended."""
+
+
 def check_memory(config: RunConfig, *, with_replay: bool) -> None:
-    """Raise `UserError` if the run needs more host memory than is available.
+    """Raise `TooLittleMemory` if the run needs more host memory than is available.
 
     `with_replay`: whether the replay is in host memory; otherwise only its priorities are.
     """
@@ -135,13 +139,13 @@ def check_memory(config: RunConfig, *, with_replay: bool) -> None:
         return
     fits = (available - rest) // each
     if fits < max(config.burnin, config.batch_size):
-        raise UserError(
+        raise TooLittleMemory(
             f"--batch-size: {config.batch_size} needs about {size_text(rest, binary=True)} in addition to the replay, "
             f"and {size_text(available, binary=True)} of memory are free; accepted: a smaller one, or a larger "
             "--accumulate" + (", or fewer processes" if config.processes > 1 else "")
         )
     taken, free = (size_text(amount, binary=True) for amount in (each * config.buffer_size, available - rest))
-    raise UserError(
+    raise TooLittleMemory(
         f"--buffer-size: {config.buffer_size:,} transitions take {taken}, and about {free} of memory are free; "
         f"accepted: up to {fits:,}" + (", or --replay-device files" if with_replay else "")
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +70,11 @@ class SweepPlan(msgspec.Struct, frozen=True):
     members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MOST_RUNS)]
     created_at: float = 0.0
     search: Search | None = None
+
+    @property
+    def settings(self) -> list[_Values]:
+        """The different settings of its runs, in order."""
+        return list({json.dumps(member.settings): member.settings for member in self.members}.values())
 
     def values(self, member: Member) -> dict[str, Any]:
         """All options that were given for a run."""

@@ -327,9 +327,8 @@ def _add(arguments: list[str]) -> int:
     with sweep.changed_plan() as (plan, write):
         if plan.search is not None:
             raise UserError("sweep add: a search chooses its settings itself; start another sweep")
-        old = list({setting_text(member.settings): member.settings for member in plan.members}.values())
         seeds = sorted({member.seed for member in plan.members})
-        settings = [asked_options(each, None, None) for each in _settings(options)] if options.vary else old
+        settings = [asked_options(each, None, None) for each in _settings(options)] if options.vary else plan.settings
         if options.seeds:
             first = options.first_seed if options.first_seed is not None else 0 if options.vary else seeds[-1] + 1
             seeds = list(range(first, first + options.seeds))
