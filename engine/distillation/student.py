@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.adam import Adam
-from engine.agents.double_dqn import MAX_GRADIENT_NORM, as_input, autocast, in_layout_of
+from engine.agents.double_dqn import MAX_GRADIENT_NORM
+from engine.agents.layout import as_input, autocast, in_layout_of
 from engine.envs.lanes import Frames
 from engine.runtime.devices import Precision
 

@@ -16,6 +16,7 @@ from typing import BinaryIO
 import psutil
 
 from engine.runtime.files import open_regular
+from engine.runtime.trusted_folders import is_private, way_in
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _MMAP_THRESHOLDS = (1 << 30, 1 << 25)
@@ -97,7 +98,7 @@ def _claimed(cores: list[int], count: int) -> list[int]:
     with contextlib.suppress(OSError):  # no such folder, or no locks in it
         folder = Path(tempfile.gettempdir()) / f"mario-tui-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        for core in cores:
+        for core in cores if is_private(folder) and not way_in(folder) else ():
             lock = open_regular(folder / f"core-{core}.lock", os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

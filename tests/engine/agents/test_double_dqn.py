@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.agents import DoubleDQN, DuelingQNetwork, double_dqn
+from engine.agents import DoubleDQN, DuelingQNetwork, layout
 from engine.agents.exploration import annealed, epsilon_ladder, random_actions
 from engine.buffers import Batch
 from engine.games.tetris.network import ColumnsQNetwork
@@ -129,7 +129,7 @@ def test_agent_learns_which_action_pays(precision: str) -> None:
 @pytest.mark.parametrize("amx", [False, True])
 def test_mixed_precision_gives_every_weight_its_gradient(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch before 2.10 lost most of them because of autocast's weight cache, so no pass may use it."""
-    monkeypatch.setattr(double_dqn, "has_amx", lambda: amx)
+    monkeypatch.setattr(layout, "has_amx", lambda: amx)
     batch, weights = batch_of(32)
     expected, _ = make_agent().gradients(batch, weights)
     agent, caches = make_agent(precision="bfloat16"), list[bool]()
@@ -145,9 +145,9 @@ def test_the_memory_layout_of_screens_changes_no_value(monkeypatch: pytest.Monke
     batch, _ = batch_of(8)
     found = []
     for amx in (False, True):
-        monkeypatch.setattr(double_dqn, "has_amx", lambda amx=amx: amx)
+        monkeypatch.setattr(layout, "has_amx", lambda amx=amx: amx)
         agent = make_agent(precision="bfloat16")
-        image = double_dqn.as_input(torch.from_numpy(batch.obs), torch.bfloat16, trains=False)
+        image = layout.as_input(torch.from_numpy(batch.obs), torch.bfloat16, trains=False)
         assert image.is_contiguous(memory_format=torch.channels_last) == amx
         assert torch.equal(image.to(torch.uint8), torch.from_numpy(batch.obs))
         found.append(agent.q_values(batch.obs))

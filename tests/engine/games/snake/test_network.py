@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from engine.agents.double_dqn import autocast
+from engine.agents.layout import autocast
 from engine.games.snake.network import PathsQNetwork
 from engine.games.snake.rules import SnakeLanes
 from tests.support.games.players import towards_fruit
