@@ -1,0 +1,168 @@
+"""`mario-tui sweep status`: what the runs of a sweep have reached, as a table, CSV, Markdown or JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from engine.errors import UserError
+from engine.runs.sweep import Sweep, SweepPlan, find_sweep, list_sweeps
+from engine.runtime.text import printable
+from mario_tui.commands.options import Parser
+from mario_tui.data.format import duration
+from mario_tui.data.run_status import RunStatus
+from mario_tui.data.sweep_table import (
+    EXPLAINED,
+    SettingResult,
+    as_csv,
+    as_markdown,
+    member_row,
+    results_of,
+    row,
+    setting_text,
+    share,
+    shown,
+)
+
+_NARROW = 40
+"""Characters of a setting that stay on one line."""
+
+
+def run(arguments: list[str]) -> int:
+    parser = Parser(prog="mario-tui sweep status", description="What the runs of sweeps have reached.")
+    parser.add_argument("sweep", nargs="?", help="name or folder, or latest (default: all sweeps)")
+    parser.add_argument("--sort", choices=("given", "best", "last"), default="given", help="order (default: as given)")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--runs", action="store_true", help="a line for each run")
+    forms.add_argument("--csv", action="store_true", help="the runs as CSV")
+    forms.add_argument("--markdown", action="store_true", help="a table for a paper or a pull request")
+    forms.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    if options.sweep is None:
+        return _list(as_json=options.json)
+    sweep = find_sweep(options.sweep)
+    plan = sweep.plan()
+    results = results_of(sweep, plan)
+    first = results[0] if results else None
+    if options.sort != "given":
+        results.sort(key=lambda each: _mean(each, options.sort), reverse=True)
+    members = [member for result in results for member in result.members]
+    if options.json:
+        print(json.dumps({**_summary(sweep, results), "settings": [row(each, first) for each in results],
+                          "runs": [member_row(each) for each in members]}, indent=2))  # fmt: skip
+    elif options.csv:
+        print(printable(as_csv([member_row(each) for each in members]), lines=True) if members else "", end="")
+    elif options.markdown:
+        print(as_markdown(results, first, _command_of(plan)), end="")
+    else:
+        _print_table(sweep, plan, results, first, by_run=options.runs)
+    return 0
+
+
+def _print_table(
+    sweep: Sweep, plan: SweepPlan, results: list[SettingResult], first: SettingResult | None, *, by_run: bool
+) -> None:
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    summary = _summary(sweep, results)
+    counts = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
+    queue = "its queue runs" if summary["queue"] else "no queue: mario-tui sweep resume goes on"
+    is_over = not set(summary["states"]) - {RunStatus.FINISHED} and not searches(plan, results)
+    console.print(f"{sweep.name}: {len(plan.members)} runs, {counts}" + ("" if is_over else f"; {queue}"), markup=False)
+    if by_run:
+        table = Table("run", "setting", "seed", "state", "env steps", "best", "last", box=None, header_style="bold")
+        for member in (member for result in results for member in result.members):
+            steps = 0 if member.record is None else member.record.env_steps
+            table.add_row(
+                member.run.name, _cell(member.settings), str(member.seed), member.state, f"{steps:,}",
+                _number(member.best), _number(member.last),
+            )  # fmt: skip
+    else:
+        table = Table("setting", "done", "env steps", "best evaluation", "last episodes", "better", "time", box=None,
+                      header_style="bold")  # fmt: skip
+        for result in results:
+            table.add_row(
+                _cell(result.settings), f"{result.done}/{len(result.members)}",
+                f"{result.env_steps:,}", shown(result.best), shown(result.last),
+                share(result.improves(first)), duration(result.wall_s),
+            )  # fmt: skip
+    table.columns[0].no_wrap = (
+        by_run or max((len(setting_text(each.settings)) for each in results), default=0) <= _NARROW
+    )
+    console.print(table)
+    if not by_run:
+        console.print(EXPLAINED, markup=False)
+    for member in (member for result in results for member in result.members):
+        if member.state in (RunStatus.FAILED, RunStatus.LOST):
+            why = "could not be started" if member.record is None else member.record.reason
+            console.print(printable(f"{member.run.name} {member.state}: {why}; log: {sweep.log_path}"), markup=False)
+
+
+def _list(*, as_json: bool) -> int:
+    found = []
+    for sweep in list_sweeps():
+        try:
+            found.append((sweep, results_of(sweep, sweep.plan())))
+        except UserError as error:
+            print(f"mario-tui: {error}", file=sys.stderr)
+    if as_json:
+        print(json.dumps([_summary(sweep, results) for sweep, results in found], indent=2))
+        return 0
+    if not found:
+        print("no sweeps yet; start one with: mario-tui sweep --vary OPTION=VALUE,VALUE --seeds N")
+    for sweep, results in found:
+        states = ", ".join(f"{count} {state}" for state, count in _summary(sweep, results)["states"].items())
+        print(printable(f"{sweep.name}  {states}  {sweep.path}"))
+    return 0
+
+
+def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
+    states: dict[str, int] = {}
+    for member in (member for result in results for member in result.members):
+        states[member.state] = states.get(member.state, 0) + 1
+    return {"name": sweep.name, "path": str(sweep.path), "queue": sweep.queue_pid() is not None, "states": states}
+
+
+def searches(plan: SweepPlan, results: list[SettingResult]) -> bool:
+    """Whether a search has settings left to choose."""
+    return plan.search is not None and len(results) < plan.search.count
+
+
+def listed(value: Any) -> str:
+    values = value if isinstance(value, list) else [value]
+    return ",".join(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
+
+
+def _command_of(plan: SweepPlan) -> str:
+    """A command that makes a sweep of these values, though not of a sample of their combinations only."""
+    if not plan.members:
+        return "mario-tui sweep"
+    words = ["mario-tui", "sweep"]
+    for name, value in plan.options.items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag if value else flag.replace("--", "--no-", 1)] if isinstance(value, bool) else [flag, str(value)]
+    for name in plan.varied:
+        values = dict.fromkeys(listed(member.settings[name]) for member in plan.members if name in member.settings)
+        words += ["--vary", f"{name.replace('_', '-')}={','.join(values)}"]
+    seeds = {member.seed for member in plan.members}
+    words += ["--seeds", str(len(seeds)), *(["--first-seed", str(min(seeds))] if min(seeds) else [])]
+    return shlex.join(words)
+
+
+def _cell(settings: dict[str, Any]) -> Text:
+    """A setting as it is: rich would take brackets in it for styles, and pass control characters on."""
+    return Text(printable(setting_text(settings)) or "(no option varies)")
+
+
+def _mean(result: SettingResult, name: str) -> float:
+    found = result.best if name == "best" else result.last
+    return float("-inf") if found is None else found.mean
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
