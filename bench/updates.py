@@ -1,14 +1,18 @@
 """Updates per second of our agent, Stable-Baselines3's DQN and a plain DQN in the style of CleanRL.
 
     python -m bench.updates [--seconds S] [--rounds R] [--threads N] [--batches N ...] [--json FILE]
+    python -m bench.updates --limit
 
 An update draws a batch of 84x84x4 observations from a full uniform replay and takes an optimiser step. All contestants
 have the same Nature network (32, 64, 64 channels, 512 hidden) and the same number of threads: torch's own threads for
-the peers, learning threads for ours. Ours is Double DQN: it computes one more forward pass than the peers, whose
-targets use the maximum of the target network. It clips gradients like Stable-Baselines3; CleanRL does not. Only ours
-has a bfloat16 option. torch's threads spin while they wait for each other, so if other programs use the cores, the
-peers become much slower by both clocks; the work itself is compared only on an idle machine or with `--threads 1`. To
-install all:
+the peers, learning threads for ours. Ours divides the first layer's weights by 255 instead of the observations, as all
+its networks do, and clips gradients like Stable-Baselines3; CleanRL does not. The peers learn by plain DQN, whose
+targets use the maximum of the target network; Double DQN computes one more forward pass. Only ours has a bfloat16
+option. torch's threads spin while they wait for each other, so if other programs use the cores, the peers become much
+slower by both clocks; the work itself is compared only on an idle machine or with `--threads 1`.
+
+`--limit` shows instead what the operations of our updates take, beside what the machine needs for them
+(`bench/limits.py`): of Nature by plain DQN, and of the network `small` at Mario's 50x60 by Double DQN. To install all:
 
     pip install -e '.[bench]'
 """
@@ -30,18 +34,22 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bench.limits import limit_table, measure_limit
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.agents import DoubleDQN
+from engine.agents.networks import DuelingQNetwork, as_planes
 from engine.buffers import Batch, FrameStorage, UniformSampler
 from engine.envs.lanes import PlayedStep
 from engine.runtime.devices import Precision
 from engine.runtime.processor import has_native_bf16
 from engine.runtime.threads import keep_freed_memory
 
-FP32, BF16 = "ours, float32", "ours, bfloat16"
+OURS: dict[str, Precision] = {"ours, float32": "float32", "ours, bfloat16": "bfloat16"}
+DOUBLE = ", Double DQN"
 SB3, CLEANRL = "Stable-Baselines3, DQN.train", "CleanRL's manner, Stable-Baselines3's replay"
 NEEDED = {"stable_baselines3": "'stable-baselines3>=2.7,<3'"}
 LANES, CAPACITY, STACK, SIDE, ACTIONS, HIDDEN = 8, 4096, 4, 84, 5, 512
+SMALL_SIZE = (50, 60)
 LEARNING_RATE, GAMMA = 1e-4, 0.99
 Update = Callable[[int], Any]
 """Does an update with a batch of this size."""
@@ -61,30 +69,42 @@ class Nature(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Q-values float32 [batch, actions] for observations [batch, stack, height, width], 0 to 255."""
-        scaled = (obs if obs.is_floating_point() else obs.float()) / 255
-        q: Tensor = self.layers(scaled)
+        q: Tensor = self.layers(obs.float() / 255)
+        return q
+
+
+class OurNature(Nature):
+    """The same network, scaled and converted as in `engine.agents.networks`."""
+
+    def forward(self, obs: Tensor) -> Tensor:
+        first = self.layers[0]
+        assert isinstance(first, nn.Conv2d)
+        q: Tensor = self.layers[1:](F.conv2d(as_planes(obs), first.weight / 255, first.bias, first.stride))
         return q.float()
 
 
-def make_ours(threads: int, precision: Precision) -> Update:
-    storage = FrameStorage(LANES, CAPACITY // LANES, (SIDE, SIDE), stack=STACK, n_step=1, gamma=GAMMA)
+def make_ours(
+    threads: int,
+    precision: Precision,
+    *,
+    double_q: bool,
+    network: Callable[[], nn.Module] = OurNature,
+    size: tuple[int, int] = (SIDE, SIDE),
+) -> Update:
+    storage = FrameStorage(LANES, CAPACITY // LANES, size, stack=STACK, n_step=1, gamma=GAMMA)
     random = np.random.default_rng(0)
     none = np.zeros(LANES, np.bool_)
     for _ in range(CAPACITY // LANES):
-        frames = pictures(random, LANES)
+        frames = pictures(random, LANES, size)
         storage.append(
             PlayedStep(frames, random.integers(0, ACTIONS, LANES), np.ones(LANES, np.float32), none, none, frames)
         )
     sampler = UniformSampler(storage)
     torch.set_num_threads(1)  # inherited by the learning threads
     agent = DoubleDQN(
-        Nature(),
-        Nature(),
-        device=torch.device("cpu"),
-        learning_rate=LEARNING_RATE,
-        precision=precision,
-        threads=threads,
-    )
+        network(), network(), device=torch.device("cpu"), learning_rate=LEARNING_RATE, precision=precision,
+        double_q=double_q, threads=threads,
+    )  # fmt: skip
     used: dict[int, Batch] = {}
 
     def update(size: int) -> None:
@@ -152,14 +172,21 @@ def make_cleanrl(threads: int, device: str = "cpu") -> Update:
     return update
 
 
-def pictures(random: np.random.Generator, count: int) -> NDArray[np.uint8]:
-    return random.integers(0, 256, (count, SIDE, SIDE), np.uint8)
+def pictures(random: np.random.Generator, count: int, size: tuple[int, int] = (SIDE, SIDE)) -> NDArray[np.uint8]:
+    return random.integers(0, 256, (count, *size), np.uint8)
 
 
 def line_up(threads: int) -> dict[str, tuple[str, Update | None]]:
     """{row: (missing packages, update function)}; our rows come first."""
-    rows: dict[str, tuple[str, Update | None]] = {FP32: ("", make_ours(threads, "float32"))}
-    rows[BF16] = ("", make_ours(threads, "bfloat16")) if has_native_bf16() else ("not computed by this CPU", None)
+    rows = dict[str, tuple[str, Update | None]]()
+    for name, precision in OURS.items():
+        for more, double_q in (("", False), (DOUBLE, True)):
+            is_native = precision == "float32" or has_native_bf16()
+            rows[name + more] = (
+                ("", make_ours(threads, precision, double_q=double_q))
+                if is_native
+                else ("not computed by this CPU", None)
+            )
     missing = not_installed(NEEDED)
     for name, make in ((SB3, make_sb3), (CLEANRL, make_cleanrl)):
         rows[name] = (missing, None if missing else make(threads))
@@ -196,11 +223,26 @@ def table(sizes: list[dict[str, Any]], threads: int) -> Table:
     for rows in zip(*(size["rows"] for size in sizes), strict=True):
         cells = [row["missing"] or f"{row['median']:,.2f} | {row['median_per_cpu_s']:,.2f}" for row in rows]
         found.add_row(rows[0]["what"], *cells)
-    for mine in (FP32, BF16):
+    for mine in (row["what"] for row in sizes[0]["rows"] if row["what"].startswith("ours")):
         for peer in (SB3, CLEANRL):
             ratios = [size["wall_and_cpu_ratios"][mine][peer] for size in sizes]
             found.add_row(f"{mine}, to {peer.split(',')[0]}", *(f"{times(w)} | {times(c)}" for w, c in ratios))
     return found
+
+
+def show_limits(sizes: list[int]) -> None:
+    """The limits of Nature at 84x84 by plain DQN in both precisions, and of `small` at Mario's 50x60 by Double DQN."""
+    console = Console(width=118, highlight=False)
+    small = partial(DuelingQNetwork, STACK, SMALL_SIZE, ACTIONS, "small")
+    for size in sizes:
+        for precision in OURS.values():
+            if precision == "bfloat16" and not has_native_bf16():
+                continue
+            for name, update in (
+                ("Nature, 84x84", make_ours(1, precision, double_q=False)),
+                ("small, 50x60, Double DQN", make_ours(1, precision, double_q=True, network=small, size=SMALL_SIZE)),
+            ):
+                console.print(limit_table(measure_limit(f"{name}, {precision}, batch {size}", partial(update, size))))
 
 
 def main() -> None:
@@ -210,8 +252,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="threads of each contestant")
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 256], help="batch sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
+    parser.add_argument("--limit", action="store_true", help="show the operations of our updates instead")
     arguments = parser.parse_args()
     keep_freed_memory()  # as in training; it applies to the peers as well
+    if arguments.limit:
+        show_limits(arguments.batches)
+        return
     rows = line_up(arguments.threads)
     sizes = [measure(size, rows, arguments.rounds, arguments.seconds) for size in arguments.batches]
     console = Console(width=118, highlight=False)
