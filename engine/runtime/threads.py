@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import math
 import os
 import tempfile
@@ -25,6 +26,8 @@ _MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 CGROUP = Path("/sys/fs/cgroup")
 _LOOK_S = 0.2
 """Seconds for which the load of cores is measured."""
+_TURNS = 32
+"""Restricted runs that a core can have before further ones are no longer counted."""
 _MIN_SHARE = 32
 """Samples of a batch below which another learning thread does not pay."""
 
@@ -92,24 +95,30 @@ def use_at_most(cores: int | None) -> None:
 
 
 def _claimed(cores: list[int], count: int) -> list[int]:
-    """`count` of the cores, in their order, but those last that other restricted runs have claimed: runs that start
-    together find all cores equally busy. A run claims a core with a lock, which the kernel releases when it ends."""
-    free = list[int]()
+    """`count` of the cores: those that the fewest other restricted runs have claimed, in their order. Runs that start
+    together find all cores equally busy. A run claims a core with a lock, which the kernel releases when it ends; each
+    core has several, which are taken in turn, so that each core gets one run before any gets a second."""
+    chosen = list[int]()
     with contextlib.suppress(OSError):  # no such folder, or no locks in it
         folder = Path(tempfile.gettempdir()) / f"mario-tui-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        for core in cores if is_private(folder) and not way_in(folder) else ():
-            lock = open_regular(folder / f"core-{core}.lock", os.O_RDWR | os.O_CREAT)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.close()
-                continue
-            _locks.append(lock)
-            free.append(core)
-            if len(free) == count:
-                break
-    return [*free, *(core for core in cores if core not in free)][:count]
+        if is_private(folder) and not way_in(folder):
+            for turn, core in itertools.product(range(_TURNS), cores):
+                if len(chosen) < count and core not in chosen and _locks_core(folder / f"core-{core}-{turn}.lock"):
+                    chosen.append(core)
+    return [*chosen, *(core for core in cores if core not in chosen)][:count]
+
+
+def _locks_core(path: Path) -> bool:
+    """Lock a file until this process ends. Returns False if another one holds it."""
+    lock = open_regular(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return False
+    _locks.append(lock)
+    return True
 
 
 def keep_freed_memory(mallopt: Callable[[int, int], int] | None = None) -> None:
