@@ -125,7 +125,8 @@ class Queue:
             ]
             if len(waiting) < plan.jobs - trains and self._add_setting():
                 continue
-            for number in waiting[: max(0, plan.jobs - trains)]:
+            ended = [number for number in waiting if not runs[number].is_alive()]  # and not only about to end
+            for number in ended[: max(0, plan.jobs - trains)]:
                 if self._is_stopping or not self._begin(plan, number, alone=not trains):
                     break
                 trains += 1

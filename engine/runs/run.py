@@ -239,11 +239,13 @@ class Run:
 
     def _has_host(self, *, elsewhere_only: bool = False) -> bool:
         """Whether the record names a host process other than this one that is alive and works in this folder, or one on
-        another machine that has written the record lately."""
+        another machine that has written the record lately. After its last record a host has only its exit before it."""
         try:
             owner = read_json(self.path / RECORD_FILE, _Owner, _MAX_BYTES)
+            if owner.state not in ACTIVE:
+                return False
             if owner.host not in ("", machine_name()):
-                return owner.state in ACTIVE and abs(time.time() - owner.updated_at) < _ELSEWHERE_S
+                return abs(time.time() - owner.updated_at) < _ELSEWHERE_S
             if elsewhere_only:
                 return False
             process = psutil.Process(owner.pid)

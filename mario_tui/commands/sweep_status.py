@@ -99,8 +99,12 @@ def _print_table(
         console.print(EXPLAINED, markup=False)
     for member in (member for result in results for member in result.members):
         if member.state in (RunStatus.FAILED, RunStatus.LOST):
-            why = "could not be started" if member.record is None else member.record.reason
-            console.print(printable(f"{member.run.name} {member.state}: {why}; log: {sweep.log_path}"), markup=False)
+            why, log = (
+                ("could not be started", sweep.log_path)
+                if member.record is None
+                else (member.record.reason, member.run.log_path)
+            )
+            console.print(printable(f"{member.run.name} {member.state}: {why}; log: {log}"), markup=False)
 
 
 def _list(*, as_json: bool) -> int:

@@ -16,6 +16,7 @@ from engine.runs.run import Run
 from engine.runs.sweep import Sweep
 from mario_tui.data.sweep_table import bootstrap, interquartile_mean, interval, probability_of_improvement, setting_text
 from mario_tui.data.variations import grid, sample
+from tests.support.gym_envs import FAULTY
 from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, wait_until
 
 SNAKE = ("--game", "snake:5x5", "--burnin", "200", "--buffer-size", "4000")
@@ -179,6 +180,21 @@ def test_a_queue_survives_kills_and_its_table_is_that_of_the_runs(tmp_path: Path
         assert len(best) == 3 and setting["best"]["mean"] == pytest.approx(statistics.fmean(best))
         assert min(best) <= setting["best"]["low"] <= setting["best"]["high"] <= max(best)
         assert setting["env_steps"] == sum(int(row["env_steps"]) for row in mine) >= 12_000
+
+
+@pytest.mark.long
+def test_a_run_that_fails_twice_is_named_and_blocks_no_other(tmp_path: Path) -> None:
+    faulty = ("--game", FAULTY, "--env-args", '{"fault": "raise", "times": 100}', "--burnin", "50", "--restarts", "0")
+    run_program(
+        "sweep", *faulty, "--vary", "steps=2000,64", "--vary", "parallel-envs=1", "--jobs", "1", "--name", "ill",
+        cwd=tmp_path,
+    )  # fmt: skip
+    run_program("sweep", "wait", "ill", cwd=tmp_path, check=1)
+    assert status("ill", tmp_path)["states"] == {"failed": 1, "finished": 1}
+    log = (tmp_path / "checkpoints" / "ill" / "sweep.log").read_text()
+    assert log.count("ill-001 started") == 2 and log.count("ill-002 started") == 1 and "can't be started" not in log
+    said = " ".join(run_program("sweep", "status", "ill", cwd=tmp_path).stdout.split())
+    assert "ill-001 failed: " in said and "the joint is broken" in said and said.endswith("ill-001/run.log")
 
 
 @pytest.mark.long
