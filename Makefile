@@ -59,8 +59,9 @@ bench: $(DEV_INSTALLED)  ## the tables of docs/benchmarks.md
 docs: $(DOCS_INSTALLED)  ## build the documentation into site/
 	@$(BIN)/mkdocs build --strict --quiet
 
-dist: $(DEV_INSTALLED)  ## build the wheel and the source distribution into dist/
+dist: $(DEV_INSTALLED)  ## build wheels and source distributions of the program and of its further policies into dist/
 	@$(BIN)/python -m build --outdir dist
+	@$(BIN)/python -m build --outdir dist checkpoints/more-policies
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 or newer is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }

@@ -103,6 +103,7 @@ def test_both_distributions_are_complete(tmp_path: Path) -> None:
     assert {f"engine/shipped/{name}" for name in policies} | {f"mario_tui/themes/{name}" for name in themes} <= files
     assert {path.partition("/")[0] for path in files if ".dist-info/" not in path} == {"engine", "mario_tui"}
     assert not [name for name in sources | files if name.endswith((".nes", ".pyc"))]
+    assert wheel.stat().st_size < 8e6
     assert f"\nVersion: {__version__}\n" in metadata
 
 
@@ -125,3 +126,13 @@ def test_plain_install_works_from_any_folder(tmp_path: Path) -> None:
         [binaries / "python", "-c", themes], cwd=elsewhere, capture_output=True, text=True, check=True
     )
     assert int(done.stdout) >= 3
+
+    def play() -> subprocess.CompletedProcess[str]:
+        command = [str(binaries / "mario-tui"), "eval", "mario-2-1", "--episodes", "1"]
+        return subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=300)
+
+    refused = play()
+    assert refused.returncode == 2 and "mario-2-1 comes with: pip install 'mario-tui[policies]'" in refused.stderr
+    further = ROOT / "checkpoints" / "more-policies"
+    subprocess.run([binaries / "pip", "install", "--quiet", "--no-deps", further], check=True)
+    assert play().returncode == 0

@@ -271,6 +271,8 @@ def find_policy(spec: str, run_dir: str | Path | None, progress: Progress = _uns
         except UserError as error:
             if spec == LATEST:
                 raise CheckpointError(str(error)) from None
+            if policies.has_card(spec):
+                raise CheckpointError(policies.how_to_install(spec)) from None
             raise CheckpointError(
                 f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
                 "a run's name or path, latest, or a policy that comes with the package"

@@ -1,8 +1,13 @@
-"""The trained policies that come with the package, and their cards. Does not import torch."""
+"""The trained policies that come with the package, and their cards. Does not import torch.
+
+The package has all cards and the policies that most people want; a distribution of its own, `mario-tui-policies`, has
+the other policies.
+"""
 
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -46,9 +51,16 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folder() -> Path:
-    """The folder of the policies, in the installed package or in a checkout."""
+    """The folder of the policies and cards, in the installed package or in a checkout."""
     inside = Path(__file__).parents[1] / "shipped"
     return inside if inside.is_dir() else Path(__file__).parents[2] / "checkpoints" / "policies"
+
+
+def _folders() -> list[Path]:
+    """Where policies are: with the package, in the folder beside it of a checkout, in `mario-tui-policies`."""
+    spec = find_spec("mario_tui_policies")
+    installed = map(Path, spec.submodule_search_locations or ()) if spec is not None else ()
+    return [folder(), folder().parent / "more-policies", *installed]
 
 
 def cards(where: Path | None = None) -> list[Card]:
@@ -57,22 +69,35 @@ def cards(where: Path | None = None) -> list[Card]:
     return [msgspec.json.decode(path.read_bytes(), type=Card) for path in found]
 
 
+def has_card(name: str) -> bool:
+    """Whether there is a policy of this name, installed or not."""
+    path = folder() / f"{name}.json"
+    return path.parent == folder() and path.is_file()
+
+
 def path_of(name: str) -> Path | None:
-    """The file of a policy by its name, such as `mario-1-1`; None if there is no such policy."""
-    path = folder() / f"{name}.safetensors"
-    return path if path.parent == folder() and path.is_file() else None
+    """The file of a policy by its name, such as `mario-1-1`; None if it is not installed, or there is none."""
+    paths = (where / f"{name}.safetensors" for where in _folders()) if has_card(name) else ()
+    return next((path for path in paths if path.is_file()), None)
+
+
+def how_to_install(name: str) -> str:
+    return f"{name} comes with: pip install 'mario-tui[policies]'"
 
 
 def of_task(game: str, where: str | None) -> Path:
     """The policy for a game and its stage or board (None: any); one for this alone is preferred to one for several, and
-    of equals the first by name. Raises `UserError` with the names of all policies."""
+    of equals the first by name. Raises `UserError` with the names of all policies, or how to install it."""
     known = cards()
     suited = [card for card in known if card.game == game and where in (None, card.stage, *card.stage.split(","))]
-    for card in suited if where is None else sorted(suited, key=lambda card: card.stage.count(",")):
-        path = path_of(card.name)
-        if path is not None:
-            return path
-    names = ", ".join(f"{card.name}" for card in known) or "none yet"
+    if where is not None:
+        suited.sort(key=lambda card: card.stage.count(","))
+    paths = (path_of(card.name) for card in suited)
+    if (path := next(filter(None, paths), None)) is not None:
+        return path
+    if suited:
+        raise UserError(f"CHECKPOINT: {how_to_install(suited[0].name)}")
+    names = ", ".join(card.name for card in known) or "none yet"
     asked = game if where is None else f"{game} {where}"
     raise UserError(f"CHECKPOINT: no policy comes with the package for {asked}; accepted: {names}")
 

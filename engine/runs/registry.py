@@ -73,7 +73,7 @@ def name_error(name: str, run_dir: str | Path | None) -> str:
     """Why a new run in that folder can't have that name; empty if it can. None: it may be taken, and is numbered."""
     if not is_run_name(name):
         return f"must be {ACCEPTED}, got {name!r}"
-    if name == LATEST or policies.path_of(name) is not None:
+    if name == LATEST or policies.has_card(name):
         return f"must not be {LATEST}, or the name of a policy that comes with the package, got {name!r}"
     path = None if run_dir is None else Path(run_dir) / name
     return "" if path is None or not os.path.lexists(path) else _is_taken(path)

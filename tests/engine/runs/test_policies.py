@@ -66,7 +66,11 @@ def test_what_a_card_says_of_a_distilled_policy(tmp_path: Path) -> None:
 
 
 def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
-    files = sorted(path.stem for path in policies.folder().glob("*.safetensors"))
+    files = sorted(
+        path.stem
+        for folder in (policies.folder(), policies.folder().parent / "more-policies")
+        for path in folder.glob("*.safetensors")
+    )
     assert files == [card.name for card in policies.cards()]
     for card in policies.cards():
         path = shipped(card.name)
