@@ -135,7 +135,7 @@ class HomeScreen(PlaceScreen[None]):
         for table in self.query(RunsTable):  # none if the application is closing
             table.show(runs)
 
-    def on_runs_table_changed(self) -> None:
+    def on_marked_table_changed(self) -> None:
         """Update the hint: the number of runs, the filter and the marks."""
         if not self.has_read:
             return

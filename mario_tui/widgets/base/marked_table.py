@@ -1,0 +1,224 @@
+"""A table with sorting and marks. Only cells whose content has changed are updated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from rich.text import Text
+from textual.binding import Binding
+from textual.message import Message
+from textual.widgets import DataTable
+
+_MARK = "◆"
+GAP = 2
+"""Cells between two columns."""
+MARK_WIDTH = len(_MARK) + GAP
+
+
+class Keyed(Protocol):
+    """What a row shows."""
+
+    @property
+    def key(self) -> str:
+        """Identifies it."""
+
+
+Row = TypeVar("Row", bound=Keyed)
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """Content and sort order of a column. What needs the most `room` gives way first in a narrow table."""
+
+    key: str
+    label: str
+    width: int
+    room: int
+    cell: Callable[[Row], Text]
+    order: Callable[[Row], Any]
+    largest_first: bool = True
+    """When it is sorted by this column for the first time."""
+
+
+class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
+    """Subclasses tell the columns, and the order of rows that are equal in the one that is sorted by.
+
+    The bindings of Enter, Home and End are removed: a table would consume Enter even without rows, and go to the first
+    and last column. The screen handles them.
+    """
+
+    BINDINGS = [
+        binding
+        for binding in DataTable.BINDINGS
+        if isinstance(binding, Binding) and binding.key not in ("enter", "home", "end")
+    ]
+
+    class Changed(Message):
+        """The rows, the marks or the order have changed."""
+
+    def __init__(self, title: str, *, id: str, sorting: tuple[str, bool]) -> None:
+        super().__init__(id=id, cursor_type="row", zebra_stripes=True)
+        self.border_title = title
+        self.sorting = sorting
+        """Key of the column, and whether the largest value comes first."""
+        self.marked: set[str] = set()
+        self._all: list[Row] = []
+        self._shown: dict[str, tuple[Text, ...]] = {}
+        self._columns_shown: list[tuple[str, str, int]] = []
+
+    # ------------------------------------------------------------------------------------------ for subclasses
+
+    def all_columns(self) -> Sequence[Column[Row]]:
+        """All columns, whether there is room for them or not."""
+        raise NotImplementedError
+
+    def visible_columns(self) -> Sequence[Column[Row]]:
+        """Those that are shown, in their order."""
+        raise NotImplementedError
+
+    def in_order(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows in the order of those that are equal in the column that is sorted by."""
+        return list(rows)
+
+    def matches(self, row: Row) -> bool:
+        """Whether a row is shown."""
+        return True
+
+    def content(self, row: Row) -> object:
+        """Equal as long as a row looks the same."""
+        return row
+
+    # ------------------------------------------------------------------------------------------ content
+
+    @property
+    def listed(self) -> list[Row]:
+        """All rows, shown or not."""
+        return self._all
+
+    def current(self) -> Row | None:
+        """The row under the cursor."""
+        if not self.row_count:
+            return None
+        key = str(self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value)
+        return next((row for row in self._all if row.key == key), None)
+
+    def chosen(self) -> list[Row]:
+        """The marked rows in table order; without marks, the one under the cursor."""
+        if self.marked:
+            return [row for row in self._arranged(self._all) if row.key in self.marked]
+        current = self.current()
+        return [] if current is None else [current]
+
+    # ------------------------------------------------------------------------------------------ changes
+
+    def show(self, rows: Iterable[Row]) -> None:
+        """Show these rows; drop the marks of those that no longer exist."""
+        before, self._all = self._all, list(rows)
+        if before and [*map(self.content, before)] == [*map(self.content, self._all)]:
+            return
+        self.marked &= {row.key for row in self._all}
+        self.update_rows()
+
+    def toggle_mark(self) -> None:
+        """Mark or unmark the row under the cursor, and move down a row."""
+        current = self.current()
+        if current is not None:
+            self.marked ^= {current.key}
+            self.update_rows()
+            self.action_cursor_down()
+
+    def toggle_all_marks(self) -> None:
+        """Mark all rows that are shown; if all of them are marked, unmark them."""
+        shown = set(self._shown)
+        self.marked = self.marked - shown if shown <= self.marked else self.marked | shown
+        self.update_rows()
+
+    def clear_marks(self) -> None:
+        self.marked.clear()
+        self.update_rows()
+
+    def sort_by(self, key: str) -> None:
+        """Sort by this column; if it is the current one, reverse the order."""
+        before, largest_first = self.sorting
+        self.sorting = (key, not largest_first) if key == before else (key, self._column(key).largest_first)
+        self.update_rows()
+
+    def sort_by_next(self) -> None:
+        keys = [column.key for column in self.visible_columns()]
+        before = self.sorting[0]
+        self.sort_by(keys[(keys.index(before) + 1) % len(keys)] if before in keys else keys[0])
+
+    def sort_by_number(self, number: int) -> None:
+        """Sort by the visible column with that number, from 1; ignored if there are fewer."""
+        columns = self.visible_columns()
+        if number <= len(columns):
+            self.sort_by(columns[number - 1].key)
+
+    def reverse_sorting(self) -> None:
+        self.sort_by(self.sorting[0])
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        event.stop()
+        if event.column_key.value in {column.key for column in self.all_columns()}:
+            self.sort_by(str(event.column_key.value))
+
+    def on_resize(self) -> None:
+        self.update_rows()
+
+    # ------------------------------------------------------------------------------------------ drawing
+
+    def _column(self, key: str) -> Column[Row]:
+        return next(column for column in self.all_columns() if column.key == key)
+
+    def _arranged(self, rows: Iterable[Row]) -> list[Row]:
+        key, largest_first = self.sorting
+        return sorted(self.in_order(rows), key=self._column(key).order, reverse=largest_first)
+
+    def update_rows(self) -> None:
+        """Draw what has changed."""
+        columns = self.visible_columns()
+        heads = [("mark", " ", 1)]
+        for column in columns:
+            arrow = ("▼" if self.sorting[1] else "▲") if column.key == self.sorting[0] else ""
+            heads.append((column.key, column.label + arrow, column.width))
+        rows = {
+            row.key: (
+                Text(_MARK if row.key in self.marked else " ", style="bold yellow"),
+                *(column.cell(row) for column in columns),
+            )
+            for row in self._arranged(filter(self.matches, self._all))
+        }
+        if heads == self._columns_shown and list(rows) == list(self._shown):
+            for key, cells in rows.items():
+                for (column_key, *_), cell, before in zip(heads, cells, self._shown[key], strict=True):
+                    if cell != before:
+                        self.update_cell(key, column_key, cell)
+        else:
+            self._rebuild(heads, rows)
+        self._columns_shown, self._shown = heads, rows
+        self.post_message(self.Changed())
+
+    def _rebuild(self, heads: list[tuple[str, str, int]], rows: dict[str, tuple[Text, ...]]) -> None:
+        current, at, scrolled = self._current_key(), self.cursor_row, self.scroll_offset
+        with self.app.batch_update():
+            self.clear(columns=heads != self._columns_shown)
+            if not self.columns:
+                for key, label, width in heads:
+                    self.add_column(Text(label), key=key, width=width)
+            for key, cells in rows.items():
+                self.add_row(*cells, key=key)
+            if rows:
+                row = self.get_row_index(current) if current in rows else min(at, len(rows) - 1)
+                self.move_cursor(row=row, scroll=False)
+                self.scroll_to(scrolled.x, scrolled.y, animate=False)
+
+    def _current_key(self) -> str:
+        current = self.current()
+        return "" if current is None else current.key
+
+
+def right(text: str, width: int) -> Text:
+    """A cell that is aligned to the right."""
+    return Text(text.rjust(width))
