@@ -36,9 +36,9 @@ from engine.runtime.threads import available_cores
 from engine.runtime.toml_file import read_toml
 from mario_tui.commands import sweep_status
 from mario_tui.commands.options import Parser, add_read_only, chosen, need_terminal, whole
-from mario_tui.commands.sweep_status import listed, searches
+from mario_tui.commands.sweep_status import searches
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.sweep_table import results_of, setting_text
+from mario_tui.data.sweep_table import listed, results_of, setting_text
 from mario_tui.data.variations import grid, sample
 from mario_tui.launch import asked_options, expanded, make_plan
 from mario_tui.sweep_queue import start_queue, status_of, stop_runs

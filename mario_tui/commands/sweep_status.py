@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from typing import Any
 
@@ -22,6 +21,7 @@ from mario_tui.data.sweep_table import (
     SettingResult,
     as_csv,
     as_markdown,
+    command_of,
     member_row,
     results_of,
     row,
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
     elif options.csv:
         print(printable(as_csv([member_row(each) for each in members]), lines=True) if members else "", end="")
     elif options.markdown:
-        print(as_markdown(results, first, _command_of(plan)), end="")
+        print(as_markdown(results, first, command_of(plan)), end="")
     else:
         _print_table(sweep, plan, results, first, by_run=options.runs)
     return 0
@@ -135,27 +135,6 @@ def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
 def searches(plan: SweepPlan, results: list[SettingResult]) -> bool:
     """Whether a search has settings left to choose."""
     return plan.search is not None and len(results) < plan.search.count
-
-
-def listed(value: Any) -> str:
-    values = value if isinstance(value, list) else [value]
-    return ",".join(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
-
-
-def _command_of(plan: SweepPlan) -> str:
-    """A command that makes a sweep of these values, though not of a sample of their combinations only."""
-    if not plan.members:
-        return "mario-tui sweep"
-    words = ["mario-tui", "sweep"]
-    for name, value in plan.options.items():
-        flag = f"--{name.replace('_', '-')}"
-        words += [flag if value else flag.replace("--", "--no-", 1)] if isinstance(value, bool) else [flag, str(value)]
-    for name in plan.varied:
-        values = dict.fromkeys(listed(member.settings[name]) for member in plan.members if name in member.settings)
-        words += ["--vary", f"{name.replace('_', '-')}={','.join(values)}"]
-    seeds = {member.seed for member in plan.members}
-    words += ["--seeds", str(len(seeds)), *(["--first-seed", str(min(seeds))] if min(seeds) else [])]
-    return shlex.join(words)
 
 
 def _cell(settings: dict[str, Any]) -> Text:

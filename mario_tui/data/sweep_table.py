@@ -1,17 +1,12 @@
-"""What the runs of a sweep have reached, by setting: counts, means over seeds with 95 % intervals, as CSV and Markdown.
-
-The interval is that of the bootstrap over seeds (percentiles of the means of resampled seeds); `iqm` is the mean of the
-middle half of the seeds (Agarwal et al. 2021, arXiv:2108.13264).
-"""
+"""What the runs of a sweep have reached, by setting: counts, means over seeds with intervals, as CSV and Markdown."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import random
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,8 +15,7 @@ from engine.runs.run import Run, RunRecord
 from engine.runs.sweep import TRIES, Sweep, SweepPlan, has_begun
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
-
-_RESAMPLES = 2000
+from mario_tui.data.sweep_statistics import Interval, interval, probability_of_improvement
 
 
 @dataclass(frozen=True)
@@ -44,17 +38,6 @@ class MemberResult:
     def last(self) -> float | None:
         """Mean return of the last episodes of training."""
         return None if self.record is None else self.record.mean_return
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over seeds with its 95 % interval; both ends are None for a single seed."""
-
-    mean: float
-    iqm: float
-    low: float | None
-    high: float | None
-    count: int
 
 
 @dataclass(frozen=True)
@@ -111,38 +94,6 @@ def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
         found = MemberResult(run, member.settings, member.seed, state, record)
         by_setting.setdefault(json.dumps(member.settings), []).append(found)
     return [SettingResult(members[0].settings, tuple(members)) for members in by_setting.values()]
-
-
-def interval(values: Sequence[float | None]) -> Interval | None:
-    """Of those values that are known; None if none is."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
-        return None
-    mean, middle = statistics.fmean(known), interquartile_mean(known)
-    if len(known) < 2:
-        return Interval(mean, middle, None, None, 1)
-    low, high = bootstrap(known, statistics.fmean)
-    return Interval(mean, middle, low, high, len(known))
-
-
-def interquartile_mean(values: Sequence[float]) -> float:
-    """The mean of the middle half of sorted values; those at its borders count in part."""
-    cut = len(values) / 4
-    weights = [max(0.0, min(place + 1, len(values) - cut) - max(place, cut)) for place in range(len(values))]
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
-
-
-def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> tuple[float, float]:
-    """The 95 % percentile interval of a statistic over resamples of the values, which are the same every time."""
-    source = random.Random(0)
-    found = sorted(statistic(source.choices(values, k=len(values))) for _ in range(_RESAMPLES))
-    return found[round(0.025 * (_RESAMPLES - 1))], found[round(0.975 * (_RESAMPLES - 1))]
-
-
-def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The probability that a run of ours is better than one of theirs; ties count half (Agarwal et al. 2021)."""
-    pairs = [(our > their) + 0.5 * (our == their) for our in ours for their in theirs]
-    return statistics.fmean(pairs)
 
 
 def row(result: SettingResult, first: SettingResult | None) -> dict[str, Any]:
@@ -213,10 +164,33 @@ def shown(found: Interval | None) -> str:
 
 def setting_text(settings: Mapping[str, Any]) -> str:
     """A setting in words, such as `learning-rate=0.0003 n-step=3`."""
-    return " ".join(f"{flag(name)[2:]}={_shown(value)}" for name, value in settings.items())
+    return " ".join(f"{flag(name)[2:]}={value_text(value)}" for name, value in settings.items())
 
 
-def _shown(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value of an option as it is typed, numbers with six digits."""
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def listed(value: Any) -> str:
+    """Values as `--vary` has them."""
+    values = value if isinstance(value, list) else [value]
+    return ",".join(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
+
+
+def command_of(plan: SweepPlan) -> str:
+    """A command that makes a sweep of these values, though not of a sample of their combinations only."""
+    if not plan.members:
+        return "mario-tui sweep"
+    words = ["mario-tui", "sweep"]
+    for name, value in plan.options.items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag if value else flag.replace("--", "--no-", 1)] if isinstance(value, bool) else [flag, str(value)]
+    for name in plan.varied:
+        values = dict.fromkeys(listed(member.settings[name]) for member in plan.members if name in member.settings)
+        words += ["--vary", f"{name.replace('_', '-')}={','.join(values)}"]
+    seeds = {member.seed for member in plan.members}
+    words += ["--seeds", str(len(seeds)), *(["--first-seed", str(min(seeds))] if min(seeds) else [])]
+    return shlex.join(words)

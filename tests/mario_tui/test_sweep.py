@@ -14,7 +14,15 @@ import pytest
 
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep
-from mario_tui.data.sweep_table import bootstrap, interquartile_mean, interval, probability_of_improvement, setting_text
+from mario_tui.data.sweep_statistics import (
+    bootstrap,
+    estimate,
+    improvement,
+    interquartile_mean,
+    interval,
+    probability_of_improvement,
+)
+from mario_tui.data.sweep_table import setting_text
 from mario_tui.data.variations import grid, sample
 from tests.support.gym_envs import FAULTY
 from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, wait_until
@@ -96,11 +104,14 @@ def test_means_and_intervals_over_seeds() -> None:
     single = interval([2.0, None])
     assert single is not None and (single.mean, single.low, single.count) == (2, None, 1)
     values = [float(each) for each in range(10)]
-    low, high = bootstrap(values, statistics.fmean)
+    low, high = bootstrap([values], lambda found: statistics.fmean(found[0]))
     half = 1.96 * statistics.pstdev(values) / len(values) ** 0.5
     assert (low, high) == pytest.approx((4.5 - half, 4.5 + half), abs=0.2)
-    assert bootstrap(values, statistics.fmean) == (low, high)
+    assert estimate((tuple(values),)) == (4.5, low, high)
+    assert estimate(((1.0, 3.0), (5.0, 5.0))) == (3.5, 3.0, 4.0)  # within the settings, not between them
+    assert estimate(((1.0, 3.0), (5.0,)), "iqm") == (3.0, None, None)
     assert probability_of_improvement([1, 2], [1, 0]) == pytest.approx(0.875)
+    assert improvement((1.0, 2.0), (1.0, 0.0)) == (0.875, 0.5, 1.0) and improvement((), (1.0,)) is None
 
 
 # ---------------------------------------------------------------------------------- the queue
