@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from engine.config.fields import must_be_one_of
 from engine.host.client import HostProcess
 from engine.protocol.messages import Failed, State
 from engine.runs.run import Run
+from engine.runs.sweep import Sweep
 from engine.runtime.text import printable
 from mario_tui.data import themes
 from mario_tui.data.exit_status import exit_status
@@ -68,9 +69,8 @@ class MarioApp(TypeAheadApp[None]):
         run_dir: str | None = None,
         read_only: bool = False,
         charts: Path | None = None,
-        sweep: Callable[[], Sequence[Run]] | None = None,
+        sweep: Sweep | None = None,
     ) -> None:
-        """`sweep`: returns the runs of a sweep that have begun, which are compared."""
         no_color = bool(os.environ.get("NO_COLOR"))
         self.settings, self._warnings = load_settings()
         super().__init__(ansi_color=True if no_color else None, graphics_setting=self.settings.graphics)
@@ -106,12 +106,11 @@ class MarioApp(TypeAheadApp[None]):
             with contextlib.suppress(NotImplementedError, RuntimeError):
                 loop.add_signal_handler(number, self.exit)
         self.set_keymap(dict(self.settings.keys))
-        home = HomeScreen()
-        self.push_screen(home)
+        self.push_screen(HomeScreen())
         if self._sweep is not None:
-            from mario_tui.screens.compare import compare
+            from mario_tui.screens.sweep import SweepScreen
 
-            self.call_after_refresh(compare, home, self._sweep(), sweep=self._sweep)
+            self.push_screen(SweepScreen(self._sweep))
         if self._open_run is not None:
             self.open_dashboard(self._open_run, self._host)
         if self._charts is not None:

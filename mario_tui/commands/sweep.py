@@ -20,7 +20,6 @@ from engine.config.run_config import RunConfig, stored_options
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.registry import LATEST
-from engine.runs.run import Run
 from engine.runs.sweep import (
     MOST_RUNS,
     Member,
@@ -29,7 +28,6 @@ from engine.runs.sweep import (
     SweepPlan,
     create_sweep,
     find_sweep,
-    has_begun,
 )
 from engine.runtime.text import printable
 from engine.runtime.threads import available_cores
@@ -58,7 +56,7 @@ _MORE = """\
 then:
   sweep status [SWEEP]  settings, mean over seeds with 95 % interval; --runs,
                         --csv, --markdown, --json
-  sweep watch [SWEEP]   curves of these means and intervals, live
+  sweep watch [SWEEP]   the same live, with curves, and results by option
   sweep stop SWEEP      stop its runs, each with a checkpoint, and start no more
   sweep resume SWEEP    go on, also after a reboot: with what waits, was stopped
                         or has failed
@@ -170,7 +168,7 @@ def _start(arguments: list[str]) -> int:
 
 
 def _watch(arguments: list[str]) -> int:
-    parser = Parser(prog="mario-tui sweep watch", description="The curves of a sweep, live; M: means or runs.")
+    parser = Parser(prog="mario-tui sweep watch", description="A sweep, live: its settings, their curves, its options.")
     parser.add_argument("sweep", nargs="?", default=LATEST, help="name or folder (default: latest)")
     add_read_only(parser)
     options = parser.parse_args(arguments)
@@ -179,11 +177,7 @@ def _watch(arguments: list[str]) -> int:
     need_terminal(f"mario-tui sweep status {sweep.name}")
     from mario_tui.app import MarioApp
 
-    def begun() -> list[Run]:
-        runs = (sweep.run(number) for number in range(len(sweep.plan().members)))
-        return [run for run in runs if has_begun(run)]
-
-    return MarioApp(run_dir=str(sweep.path), read_only=options.read_only, sweep=begun).run_in_terminal()
+    return MarioApp(run_dir=str(sweep.path), read_only=options.read_only, sweep=sweep).run_in_terminal()
 
 
 def _stop(arguments: list[str]) -> int:

@@ -1,12 +1,13 @@
-"""Saves what a chart shows: its points as CSV, and the screen as SVG."""
+"""Saves what is shown as files: the points of a chart as CSV and the screen as SVG, tables in several formats."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from engine.runtime.text import printable
 
 _MOST_BYTES = 190
 """Maximum length of a name without number and suffix; file systems accept 255 bytes, some of them fewer."""
-_SUFFIXES = (".csv", ".svg")
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,27 @@ class Line:
 
 
 def save_chart(title: str, lines: Sequence[Line], picture: str, folder: Path, *, steps: str) -> Path:
-    """Write `<title>.csv` and `<title>.svg`, both or neither; returns the path without suffix. Existing files are not
-    overwritten.
+    """`save_files` for `<title>.csv` and `<title>.svg`.
 
     Args:
         picture: the screen as SVG.
         steps: name of the column with the lines' steps.
-
-    Raises `OSError`.
     """
+    points = io.StringIO(newline="")
+    csv.writer(points).writerows(_rows(lines, steps))
+    return save_files(title, {".csv": points.getvalue(), ".svg": picture}, folder)
+
+
+def save_files(title: str, contents: Mapping[str, str], folder: Path) -> Path:
+    """Write `<title><suffix>` for each suffix, all or none; returns the path without suffix. Existing files are not
+    overwritten. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = _free(folder, title)
-    points, screen = (Path(f"{path}{suffix}") for suffix in _SUFFIXES)
+    path = _free(folder, title, contents)
     with contextlib.ExitStack() as undo:
-        with points.open("x", newline="", encoding="utf-8") as file:
-            undo.callback(points.unlink)
-            csv.writer(file).writerows(_rows(lines, steps))
-        with screen.open("x", encoding="utf-8") as file:
-            undo.callback(screen.unlink)
-            file.write(picture)
+        for suffix, content in contents.items():
+            with Path(f"{path}{suffix}").open("x", newline="", encoding="utf-8") as file:
+                undo.callback(Path(file.name).unlink)
+                file.write(content)
         undo.pop_all()
     return path
 
@@ -68,12 +70,12 @@ def _digits(value: float) -> str:
     return repr(float(value))
 
 
-def _free(folder: Path, title: str) -> Path:
+def _free(folder: Path, title: str, suffixes: Iterable[str]) -> Path:
     """A path of which there is no file yet: the title, or with a number `title-2`, `title-3` ..."""
     name = re.sub(r"[^\w.-]+", "-", printable(title)).encode()[:_MOST_BYTES].decode(errors="ignore")
     name = name.strip("-.") or "chart"
     path, number = folder / name, 1
-    while any(os.path.lexists(f"{path}{suffix}") for suffix in _SUFFIXES):
+    while any(os.path.lexists(f"{path}{suffix}") for suffix in suffixes):
         number += 1
         path = folder / f"{name}-{number}"
     return path

@@ -12,11 +12,12 @@ from typing import Literal, get_args
 
 from textual.binding import Binding, BindingType
 
-Place = Literal["home", "form", "compare", "charts", "dashboard", "play", "everywhere"]
+Place = Literal["home", "form", "sweep", "compare", "charts", "dashboard", "play", "everywhere"]
 PLACES: tuple[Place, ...] = get_args(Place)
 TITLES: dict[Place, str] = {
     "home": "Home",
     "form": "New run",
+    "sweep": "Sweep",
     "compare": "Compare",
     "charts": "Charts of event files",
     "dashboard": "Dashboard",
@@ -120,6 +121,34 @@ KEYS = (
     Key("previous_group", "f2", "Previous group", "Go to the previous group of options", "form", shown=False),
     Key("reset", "f4", "Defaults", "Reset all options to their defaults", "form", shown=False),
     Key("cancel", "escape", "Cancel", "Go back without starting a run", "form"),
+    Key("open", "enter", "Runs", "Compare the runs of the selected setting", "sweep"),
+    Key("mark", "space", "Mark", "Mark or unmark the selected setting; two are compared with each other", "sweep"),
+    Key("mark_all", "A", "Mark all", "Mark all settings, or unmark them", "sweep", shown=False),
+    Key("next_view", "v", "View", "Switch the view: table, curves, options", "sweep"),
+    Key("statistic", "i", "IQM", "Switch between mean and interquartile mean over seeds", "sweep"),
+    Key("compare", "c", "Compare", "Compare the marked settings, or all, in all charts", "sweep"),
+    Key("sort", "o", "Sort", "Sort by the next column; 1 to 9 sort by that column", "sweep", shown=False),
+    Key("reverse", "O", "Reverse", "Reverse the sort order", "sweep", shown=False),
+    Key("export", "e", "Export", "Save the runs as CSV and the table as Markdown", "sweep", changes=True),
+    Key("copy", "y", "Copy", "Show the sweep's command line and copy it to the clipboard", "sweep", shown=False),
+    Key("stop", "x", "Stop", "Stop the sweep's runs, each with a checkpoint (asks)", "sweep", changes=True),
+    Key(
+        "resume_sweep",
+        "r",
+        "Resume",
+        "Resume the sweep: what waits, was stopped or has failed (asks)",
+        "sweep",
+        changes=True,
+    ),
+    Key("next_panel", "tab", "Panel", "Go to the next part of the screen", "sweep", shown=False),
+    Key("down", "j", "Down", "Select the next setting", "sweep", shown=False),
+    Key("up", "k", "Up", "Select the previous setting", "sweep", shown=False),
+    Key("first", "g,home", "First", "Select the first setting", "sweep", shown=False),
+    Key("last", "G,end", "Last", "Select the last setting", "sweep", shown=False),
+    *_of_charts("sweep"),
+    Key("back", "escape", "Back", "Hide the crosshair, clear the marks, show the table, then go back", "sweep"),
+    Key("home", "h", "Home", "Go back to the list of runs", "sweep", shown=False),
+    Key("quit_app", "q", "Quit", "Quit; runs keep running", "sweep", shown=False),
     Key("show_hide", "space", "Show/hide", "Show or hide the selected run in the charts", "compare"),
     Key(
         "show_hide_all",

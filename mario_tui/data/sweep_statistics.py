@@ -3,13 +3,15 @@ arXiv:2108.13264): percentiles of the statistic of resampled seeds."""
 
 from __future__ import annotations
 
-import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _RESAMPLES = 2000
 _REMEMBERED = 4096
@@ -42,62 +44,64 @@ class Estimate(NamedTuple):
 def interval(values: Sequence[float | None]) -> Interval | None:
     """Of those values that are known; None if none is."""
     known = tuple(sorted(value for value in values if value is not None))
-    mean = estimate((known,))
-    return None if mean is None else Interval(mean.value, interquartile_mean(known), mean.low, mean.high, len(known))
+    mean, middle = estimate((known,)), estimate((known,), "iqm")
+    return mean and middle and Interval(mean.value, middle.value, mean.low, mean.high, len(known))
 
 
 @lru_cache(_REMEMBERED)
 def estimate(samples: tuple[Sample, ...], statistic: Statistic = "mean") -> Estimate | None:
     """A statistic of all runs of one or several settings; None without any run. Seeds are resampled within their
     setting, so the interval tells how much depends on the seeds, not how far the settings are apart."""
+    import numpy as np  # here, so that commands without sweeps start without it
+
     samples = tuple(filter(None, samples))
     if not samples:
         return None
-
-    def of(found: Sequence[Sequence[float]]) -> float:
-        pooled = [*chain.from_iterable(found)]
-        return statistics.fmean(pooled) if statistic == "mean" else interquartile_mean(sorted(pooled))
-
-    return _with_interval(samples, of)
+    value = float(statistic_of(np.concatenate(samples), statistic))
+    if min(map(len, samples)) < 2:
+        return Estimate(value)
+    return Estimate(value, *_interval(statistic_of(np.hstack(_resampled(samples)), statistic)))
 
 
 @lru_cache(_REMEMBERED)
 def improvement(ours: Sample, theirs: Sample) -> Estimate | None:
-    """`probability_of_improvement`; None if either sample is empty."""
+    """The probability that a run of ours is better than one of theirs; ties count half (Agarwal et al. 2021). None if
+    either sample is empty."""
     if not ours or not theirs:
         return None
-    return _with_interval((ours, theirs), lambda found: probability_of_improvement(*found))
-
-
-def interquartile_mean(values: Sequence[float]) -> float:
-    """The mean of the middle half of sorted values; those at its borders count in part."""
-    weights = interquartile_weights(len(values))
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
-
-
-@lru_cache(_REMEMBERED)
-def interquartile_weights(count: int) -> list[float]:
-    """The share of each of `count` sorted values that lies in their middle half."""
-    cut = count / 4
-    return [max(0.0, min(place + 1, count - cut) - max(place, cut)) for place in range(count)]
-
-
-def bootstrap(
-    samples: Sequence[Sequence[float]], statistic: Callable[[Sequence[Sequence[float]]], float]
-) -> tuple[float, float]:
-    """The 95 % percentile interval of a statistic of samples over resamples of each, which are the same every time."""
-    source = random.Random(0)
-    found = sorted(statistic([source.choices(sample, k=len(sample)) for sample in samples]) for _ in range(_RESAMPLES))
-    return found[round(0.025 * (_RESAMPLES - 1))], found[round(0.975 * (_RESAMPLES - 1))]
-
-
-def probability_of_improvement(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The probability that a run of ours is better than one of theirs; ties count half (Agarwal et al. 2021)."""
     pairs = [(our > their) + 0.5 * (our == their) for our in ours for their in theirs]
-    return statistics.fmean(pairs)
+    if min(len(ours), len(theirs)) < 2:
+        return Estimate(statistics.fmean(pairs))
+    our, their = (sample[:, :, None] for sample in _resampled((ours, theirs)))
+    their = their.swapaxes(1, 2)  # [resamples, 1, runs]
+    found = ((our > their) + 0.5 * (our == their)).mean(axis=(1, 2))
+    return Estimate(statistics.fmean(pairs), *_interval(found))
 
 
-def _with_interval(samples: tuple[Sample, ...], of: Callable[[Sequence[Sequence[float]]], float]) -> Estimate:
-    if min(map(len, samples)) < 2:
-        return Estimate(of(samples))
-    return Estimate(of(samples), *bootstrap(samples, of))
+def statistic_of(values: NDArray[np.float64], statistic: Statistic) -> NDArray[np.float64]:
+    """The statistic over the last axis. Of the interquartile mean, the middle half counts, and the values at its
+    borders in part."""
+    if statistic == "mean":
+        return values.mean(axis=-1)
+    import numpy as np
+
+    count = values.shape[-1]
+    places, cut = np.arange(count), count / 4
+    weights = np.clip(np.minimum(places + 1, count - cut) - np.maximum(places, cut), 0, None)
+    return np.sort(values, axis=-1) @ (weights / weights.sum())
+
+
+def _resampled(samples: Sequence[Sample]) -> list[NDArray[np.float64]]:
+    """Of each sample: resamples, which are the same every time, as `[resamples, runs]`."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    return [np.array(each)[random.integers(len(each), size=(_RESAMPLES, len(each)))] for each in samples]
+
+
+def _interval(found: NDArray[np.float64]) -> tuple[float, float]:
+    """The 95 % percentile interval."""
+    import numpy as np
+
+    low, high = np.quantile(found, (0.025, 0.975))
+    return float(low), float(high)

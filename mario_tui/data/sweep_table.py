@@ -15,7 +15,7 @@ from engine.runs.run import Run, RunRecord
 from engine.runs.sweep import TRIES, Sweep, SweepPlan, has_begun
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.sweep_statistics import Interval, interval, probability_of_improvement
+from mario_tui.data.sweep_statistics import Interval, improvement, interval
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ class SettingResult:
         either has none."""
         if other is None:
             return None
-        ours, theirs = ([m.best for m in each.members if m.best is not None] for each in (self, other))
-        return probability_of_improvement(ours, theirs) if ours and theirs else None
+        ours, theirs = (tuple(m.best for m in each.members if m.best is not None) for each in (self, other))
+        found = improvement(ours, theirs)
+        return None if found is None else found.value
 
 
 def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:

@@ -22,11 +22,11 @@ from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.data.colours import colours_of
 from mario_tui.data.differences import differences, natural, without_seed
-from mario_tui.data.feed import LOOK_S, read_record
+from mario_tui.data.feed import LOOK_S
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.screens.followed_run import EVALUATION, FollowedRun
+from mario_tui.screens.followed_run import EVALUATION, FollowedRun, connect, read_again
 from mario_tui.screens.panel_grid import DIGITS, PanelGrid
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.key_footer import KeyFooter
@@ -120,18 +120,13 @@ class CompareScreen(PanelGrid):
         self.restore()
         self.set_focus(self._runs)
         self.set_interval(_TICK_S, self._tick)
-        self.run_worker(self._connect(), name="connect")
+        self.run_worker(connect(self._followed), name="connect")
         self.run_worker(self._look(), name="records")
         self._show()
 
     def on_unmount(self) -> None:
         for followed in self._followed:
             followed.feed.close()
-
-    async def _connect(self) -> None:
-        for followed in self._followed:
-            followed.feed.connect()
-            await asyncio.sleep(0)  # starting a thread waits for the others, so keys get their turn
 
     def _tick(self) -> None:
         changed = [followed.refresh() for followed in self._followed]
@@ -143,12 +138,9 @@ class CompareScreen(PanelGrid):
             self._due = time.monotonic() + _SHARE * (time.monotonic() - began)
 
     async def _look(self) -> None:
-        """Read the records of runs without a host: one may have been resumed, or deleted."""
+        """Look for what has become of runs without a host, and for runs of the sweep that have begun."""
         while True:
-            away = [followed for followed in self._followed if not followed.seen.connected]
-            records = await asyncio.to_thread(lambda runs: [*map(read_record, runs)], [each.run for each in away])
-            for followed, record in zip(away, records, strict=True):
-                followed.feed.update(record)
+            await read_again(self._followed)
             for followed in await asyncio.to_thread(self._begun):
                 self._followed.append(followed)
                 self._colours.setdefault(followed.configuration, followed.colour)

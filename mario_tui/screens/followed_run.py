@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 
@@ -16,6 +17,21 @@ from mario_tui.widgets.charts.run_curves import Curves
 
 EVALUATION = "evaluation"
 """The metric that evaluations measure; all others are fields of `Point`."""
+
+
+async def read_again(runs: Sequence[FollowedRun]) -> None:
+    """Read the records of those without a host: one may have been resumed, or deleted."""
+    away = [followed for followed in runs if not followed.seen.connected]
+    records = await asyncio.to_thread(lambda: [read_record(followed.run) for followed in away])
+    for followed, record in zip(away, records, strict=True):
+        followed.feed.update(record)
+
+
+async def connect(runs: Sequence[FollowedRun]) -> None:
+    """Begin to follow runs."""
+    for followed in runs:
+        followed.feed.connect()
+        await asyncio.sleep(0)  # starting a thread waits for the others, so keys get their turn
 
 
 class FollowedRun:

@@ -1,0 +1,109 @@
+"""What the runs of a sweep have reached by setting, and by the value of each option that varies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.config.fields import flag
+from mario_tui.data.sweep_statistics import Estimate, Statistic, estimate
+from mario_tui.data.sweep_table import SettingResult, value_text
+
+_MOST_LEVELS = 6
+"""Numbers of a random sample are put into ranges if there are more different ones."""
+_RANGES = 5
+
+
+@dataclass(frozen=True)
+class ListedSetting:
+    """A setting of a sweep, the `number`-th from 0, at the time of reading."""
+
+    number: int
+    result: SettingResult
+    best: Estimate | None
+    last: Estimate | None
+    better: float | None = None
+    """The probability that one of its runs is better than one of another setting."""
+
+    @property
+    def key(self) -> str:
+        return str(self.number)
+
+    @property
+    def bests(self) -> tuple[float, ...]:
+        """What its runs have reached in their best evaluations, in increasing order."""
+        return _known([member.best for member in self.result.members])
+
+
+@dataclass(frozen=True)
+class Level:
+    """The runs with one value of an option, or with those in a range."""
+
+    label: str
+    runs: int
+    """Those that have been evaluated."""
+    best: Estimate | None
+    """Of the best evaluations of all these runs."""
+    settings: tuple[tuple[int, float], ...]
+    """Number of each setting, and the same of its own runs."""
+
+
+@dataclass(frozen=True)
+class OptionLevels:
+    """An option, and its values in their order."""
+
+    name: str
+    levels: tuple[Level, ...]
+
+
+def listed_settings(results: Sequence[SettingResult], statistic: Statistic) -> list[ListedSetting]:
+    """The settings in the order in which they were given."""
+    return [
+        ListedSetting(
+            number,
+            result,
+            estimate((_known([member.best for member in result.members]),), statistic),
+            estimate((_known([member.last for member in result.members]),), statistic),
+        )
+        for number, result in enumerate(results)
+    ]
+
+
+def names_of(settings: Sequence[ListedSetting]) -> list[str]:
+    """The options that vary."""
+    return list(dict.fromkeys(name for each in settings for name in each.result.settings))
+
+
+def levels_of(settings: Sequence[ListedSetting], statistic: Statistic) -> list[OptionLevels]:
+    """All options that vary."""
+    return [OptionLevels(flag(name)[2:], _levels(settings, name, statistic)) for name in names_of(settings)]
+
+
+def place_of(value: Any) -> tuple[int, float, str]:
+    """Sort key of an option's values: numbers, then texts, then none."""
+    if value is None:
+        return 2, 0.0, ""
+    return (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
+
+
+def _levels(settings: Sequence[ListedSetting], name: str, statistic: Statistic) -> tuple[Level, ...]:
+    having = [each for each in settings if name in each.result.settings]
+    values = sorted({each.result.settings[name] for each in having}, key=place_of)
+    count = len(values)
+    if count > _MOST_LEVELS and all(isinstance(value, int | float) for value in values):
+        groups = [values[count * at // _RANGES : count * (at + 1) // _RANGES] for at in range(_RANGES)]
+    else:
+        groups = [[value] for value in values]
+    levels = []
+    for group in groups:
+        label = " to ".join(dict.fromkeys((value_text(group[0]), value_text(group[-1]))))
+        found = [each for each in having if each.result.settings[name] in group]
+        samples = tuple(each.bests for each in found)
+        own = tuple((each.number, each.best.value) for each in found if each.best is not None)
+        levels.append(Level(label, sum(map(len, samples)), estimate(samples, statistic), own))
+    return tuple(levels)
+
+
+def _known(values: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(sorted(value for value in values if value is not None))

@@ -1,0 +1,441 @@
+"""A sweep, live: the table of its settings, their curves, and what each value of an option reaches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.events import Key, Paste
+from textual.widgets import DataTable, Static
+
+from engine.errors import UserError
+from engine.runs.run import Run
+from engine.runs.sweep import Sweep, SweepPlan
+from engine.runtime.text import printable
+from mario_tui.data.chart_files import save_files
+from mario_tui.data.format import counted
+from mario_tui.data.keys import bindings
+from mario_tui.data.run_status import RunStatus
+from mario_tui.data.sweep_levels import ListedSetting, OptionLevels, levels_of, listed_settings
+from mario_tui.data.sweep_statistics import Statistic, improvement
+from mario_tui.data.sweep_table import (
+    SettingResult,
+    as_csv,
+    as_markdown,
+    command_of,
+    member_row,
+    results_of,
+    setting_text,
+    share,
+)
+from mario_tui.screens.chart_screen import ChartScreen
+from mario_tui.screens.compare import compare
+from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
+from mario_tui.screens.followed_run import EVALUATION, FollowedRun, connect, read_again
+from mario_tui.widgets.base.key_footer import KeyFooter
+from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
+from mario_tui.widgets.charts.plot import Plot
+from mario_tui.widgets.charts.seeds import resampled
+from mario_tui.widgets.panels.option_levels import OptionLevelsPanel
+from mario_tui.widgets.settings_table import SettingsTable
+
+_REFRESH_S, _TICK_S, _POLL_S = 1.0, 0.5, 0.2
+_SHARE = 20
+"""Reading the sweep, and preparing the curves, each take at most 1 / `_SHARE` of the time."""
+_VIEWS = ("table", "curves", "options")
+"""Where there is room, the view of the table has the others below it."""
+_TALL, _LEAST_BESIDE_ROWS = 34, 18
+"""Lines of a screen with such room, and those that it must have besides the settings if it has fewer."""
+_BETWEEN = "   "
+"""Two names of settings on a line."""
+_RETURN = "mean_return"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A sweep at the time of reading."""
+
+    plan: SweepPlan
+    has_queue: bool
+    results: Sequence[SettingResult]
+    settings: Sequence[ListedSetting]
+    options: Sequence[OptionLevels]
+    begun: Sequence[FollowedRun]
+    """Runs that were not followed before."""
+
+
+class SweepScreen(ChartScreen):
+    """Reads the sweep's folder every second, in a thread, while it is visible, and follows all runs that have begun."""
+
+    PLACE = "sweep"
+    BINDINGS = [*bindings("sweep"), *(Binding(str(n), f"sort_by({n})", show=False) for n in range(1, 10))]
+    CSS_PATH = "sweep.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal")]
+
+    def __init__(self, sweep: Sweep) -> None:
+        super().__init__()
+        self._sweep = sweep
+        self._reading: _Reading | None = None
+        self._has_read = False
+        """Whether the sweep has been read once."""
+        self._problem = ""
+        self._statistic: Statistic = "mean"
+        self._followed: dict[Path, FollowedRun] = {}
+        self._curves: dict[int, tuple[object, Series]] = {}
+        """By setting: what its curve was made of, and the curve."""
+        self._news = False
+        self._due = 0.0
+        """When news of the runs may be drawn."""
+
+    def compose(self) -> ComposeResult:
+        self._table, self._levels = SettingsTable(), OptionLevelsPanel()
+        self._chart = Comparison("Return", self.view, id="curves")
+        yield Static(id="title")
+        yield self._table
+        yield Static(id="pair")
+        yield Static(id="markers")
+        with Container(id="views"):
+            yield self._chart
+            yield self._levels
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        self._wake = asyncio.Event()
+        self._view(_VIEWS[0])
+        self.run_worker(self._follow(), name="sweep")
+        self.set_interval(_TICK_S, self._tick)
+
+    def on_unmount(self) -> None:
+        for followed in self._followed.values():
+            followed.feed.close()
+
+    def on_screen_resume(self) -> None:
+        with contextlib.suppress(AttributeError):  # the very first time comes before on_mount
+            self._wake.set()
+
+    def takes(self, key: Key | Paste) -> bool:
+        """Until the sweep is read, keys wait: most are meant for its settings."""
+        return super().takes(key) and self._has_read
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    async def _follow(self) -> None:
+        while True:
+            took_s = 0.0
+            if self.is_current:
+                began = time.monotonic()
+                self._take(await asyncio.to_thread(self._read))
+                took_s = time.monotonic() - began
+                if not self._has_read:
+                    self._has_read = True
+                    self.app.call_next(self.mario.deliver)
+                await read_again([*self._followed.values()])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, _SHARE * took_s))
+            self._wake.clear()
+
+    def _read(self) -> _Reading | UserError:
+        try:
+            plan = self._sweep.plan()
+            results = results_of(self._sweep, plan)
+        except UserError as error:
+            return error
+        settings = listed_settings(results, self._statistic)
+        begun = [
+            FollowedRun(member.run, number)
+            for number, result in enumerate(results)
+            for member in result.members
+            if member.record is not None and member.run.path not in self._followed
+        ]
+        options = levels_of(settings, self._statistic)
+        return _Reading(plan, self._sweep.queue_pid() is not None, results, settings, options, begun)
+
+    def _take(self, reading: _Reading | UserError) -> None:
+        """Show what was read; if nothing could be, say so once and keep what is shown."""
+        if isinstance(reading, UserError):
+            if str(reading) != self._problem:
+                self.show_error(reading)
+            self._problem = str(reading)
+            return
+        self._problem, self._reading = "", reading
+        self._followed |= {followed.run.path: followed for followed in reading.begun}
+        self.run_worker(connect(reading.begun), name="connect")
+        self._show()
+
+    def _tick(self) -> None:
+        changed = [followed.refresh() for followed in self._followed.values()]
+        self._news = self._news or any(changed)
+        began = time.monotonic()
+        if self._news and began >= self._due and self.is_current:
+            self._news = False
+            self.draw_charts()
+            self._due = time.monotonic() + _SHARE * (time.monotonic() - began)
+
+    # ------------------------------------------------------------------------------------------ what is shown
+
+    def _show(self) -> None:
+        if self._reading is None:
+            return
+        marked = [row for row in self._reading.settings if row.key in self._table.marked]
+        than = marked[0] if len(marked) == 1 else self._reading.settings[0] if self._reading.settings else None
+        rows = [
+            replace(row, better=found.value) if than and (found := improvement(row.bests, than.bests)) else row
+            for row in self._reading.settings
+        ]
+        height = self.size.height
+        self.set_class(height >= _TALL or height - len(rows) >= _LEAST_BESIDE_ROWS, "-roomy")
+        self._table.show(rows)
+        self._show_title(self._reading)
+        self._show_pair(marked, than)
+        self._show_markers(marked or self._reading.settings)
+        self._levels.show(self._reading.options, frozenset(row.number for row in marked), self._statistic)
+        self.draw_charts()
+
+    def _show_title(self, reading: _Reading) -> None:
+        states = Counter(member.state for result in reading.results for member in result.members)
+        counts = ", ".join(f"{count} {state}" for state, count in states.items())
+        text = Text.assemble((f"Sweep {printable(self._sweep.name)}", "bold"), no_wrap=True, overflow="ellipsis")
+        text.append(f"  {counted(states.total(), 'run')}: {counts}")
+        if self._statistic == "iqm":
+            text.append("  IQM", style="bold")
+        if not reading.has_queue and not self._is_done(reading):
+            text.append(f"  stopped ({self.mario.key('sweep.resume_sweep')} resumes)", style="yellow")
+        self.query_one("#title", Static).update(text)
+
+    @staticmethod
+    def _is_done(reading: _Reading) -> bool:
+        search = reading.plan.search
+        is_chosen = search is None or len(reading.results) >= search.count
+        return is_chosen and all(m.state == RunStatus.FINISHED for result in reading.results for m in result.members)
+
+    def _show_pair(self, marked: Sequence[ListedSetting], than: ListedSetting | None) -> None:
+        """Of two marked settings, the probability that a run of the one is better than one of the other; otherwise what
+        the column of the table says."""
+        text = Text(overflow="fold")
+        if than is not None and len(marked) != 2:
+            text.append("better: probability to be above a run of ").append_text(_named(than))
+        if len(marked) == 2:
+            for one, other in (marked, marked[::-1]):
+                found = improvement(one.bests, other.bests)
+                within = "" if found is None or found.low is None else f" ({found.low:.2f} to {share(found.high)})"
+                text.append(f"{share(found and found.value)}{within}", style="bold").append("  a run of ")
+                text.append_text(_named(one)).append(" is better than one of ").append_text(_marker(other)).append("\n")
+            text.rstrip()
+        self.query_one("#pair", Static).update(text)
+
+    def _show_markers(self, shown: Sequence[ListedSetting]) -> None:
+        """As many settings on a line as it has room for: what is wrapped could break between marker and name."""
+        lines, room = [Text()], self.size.width - 2
+        for name in map(_named, shown):
+            if lines[-1] and lines[-1].cell_len + len(_BETWEEN) + name.cell_len > room:
+                lines.append(Text())
+            lines[-1].append(_BETWEEN * bool(lines[-1])).append_text(name)
+        self.query_one("#markers", Static).update(Text("\n").join(lines))
+
+    def plots(self) -> Sequence[Plot]:
+        return [self._chart]
+
+    def reach(self) -> tuple[float, float]:
+        return reach_of(self._chart.series, self.view.axis)
+
+    def draw_charts(self) -> None:
+        """Draw the curves of the marked settings, or of all: evaluations if there are any, else returns in training."""
+        is_shown = self._shown_view == "curves" or (self._shown_view == "table" and self.has_class("-roomy"))
+        if self._reading is None or not is_shown:
+            return
+        by_setting: dict[int, list[FollowedRun]] = {}
+        for followed in self._followed.values():
+            by_setting.setdefault(followed.colour, []).append(followed)
+        metric = EVALUATION if any(each.evaluated is not None for each in self._followed.values()) else _RETURN
+        marked = self._table.marked
+        series = [
+            self._curve(row, by_setting.get(row.number, []), metric)
+            for row in self._reading.settings
+            if not marked or row.key in marked
+        ]
+        name = "Evaluated return" if metric == EVALUATION else "Mean return"
+        self._chart.full_title = self._chart.short_title = name
+        self.view.reach = reach_of(series, self.view.axis)
+        self._chart.take(series)
+        super().draw_charts()
+
+    def _curve(self, row: ListedSetting, runs: Sequence[FollowedRun], metric: str) -> Series:
+        """The curve of a setting; the same object until there are new data."""
+        series = [followed.series(metric) for followed in runs]
+        made_of = (self._statistic, [id(each) for each in series])
+        if row.number not in self._curves or self._curves[row.number][0] != made_of:
+            name = setting_text(row.result.settings)
+            self._curves[row.number] = made_of, resampled(series, name, row.number, self._statistic)
+        return self._curves[row.number][1]
+
+    def _view(self, view: str) -> None:
+        """Show one of `_VIEWS`, with the focus in it."""
+        self._shown_view = view
+        for each in _VIEWS:
+            self.set_class(each == view, f"-{each}")
+        self.app.stylesheet.update(self)  # at once: the next key may arrive before the next refresh
+        self.set_focus({"table": self._table, "curves": self._chart, "options": self._levels}[view])
+        self.call_after_refresh(self._show)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show)
+
+    def on_marked_table_changed(self) -> None:
+        self._show()
+
+    # ------------------------------------------------------------------------------------------ the table
+
+    def action_down(self) -> None:
+        self._table.action_cursor_down()
+
+    def action_up(self) -> None:
+        self._table.action_cursor_up()
+
+    def action_first(self) -> None:
+        self._table.move_cursor(row=0)
+
+    def action_last(self) -> None:
+        self._table.move_cursor(row=self._table.row_count - 1)
+
+    def action_mark(self) -> None:
+        self._table.toggle_mark()
+
+    def action_mark_all(self) -> None:
+        self._table.toggle_all_marks()
+
+    def action_sort(self) -> None:
+        self._table.sort_by_next()
+
+    def action_sort_by(self, number: int) -> None:
+        """Sort by a column; if it is sorted by that column already, reverse the order."""
+        self._table.sort_by_number(number)
+
+    def action_reverse(self) -> None:
+        self._table.reverse_sorting()
+
+    async def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        await self.run_action("open")
+
+    def action_open(self) -> None:
+        """Compare the seeds of the selected setting; open the dashboard of a single one."""
+        current = self._table.current()
+        runs = [] if current is None else self._begun([current])
+        if len(runs) == 1:
+            self.mario.open_dashboard(runs[0])
+        elif runs:
+            compare(self, runs)
+        elif current is not None:
+            self.notify("None of its runs has begun", severity="warning")
+
+    def action_compare(self) -> None:
+        """Compare the means of the marked settings, or of all."""
+        if self._reading is None:
+            return
+        keys = set(self._table.marked)
+
+        def begun() -> list[Run]:
+            reading = self._reading
+            return [] if reading is None else self._begun([r for r in reading.settings if not keys or r.key in keys])
+
+        compare(self, begun(), sweep=begun)
+
+    @staticmethod
+    def _begun(settings: Sequence[ListedSetting]) -> list[Run]:
+        return [member.run for row in settings for member in row.result.members if member.record is not None]
+
+    # ------------------------------------------------------------------------------------------ actions
+
+    def action_next_view(self) -> None:
+        self._view(_VIEWS[(_VIEWS.index(self._shown_view) + 1) % len(_VIEWS)])
+
+    def action_next_panel(self) -> None:
+        self.focus_next()
+
+    def action_statistic(self) -> None:
+        self._statistic = "iqm" if self._statistic == "mean" else "mean"
+        self._wake.set()
+
+    def action_export(self) -> None:
+        """Save the runs as CSV, and the table as Markdown with the command."""
+        if (reading := self._reading) is None:
+            return
+        runs = printable(as_csv([member_row(m) for result in reading.results for m in result.members]), lines=True)
+        first = reading.results[0] if reading.results else None
+        table = as_markdown(reading.results, first, command_of(reading.plan))
+        try:
+            path = save_files(self._sweep.name, {".csv": runs, ".md": table}, self.saved_in())
+        except OSError as error:
+            self.notify(f"The table could not be saved: {error}", severity="error")
+            return
+        self.notify(f"Saved {path}.csv and .md", timeout=6)
+
+    def action_copy(self) -> None:
+        if self._reading is not None:
+            self.app.push_screen(TextScreen(self._sweep.name, command_of(self._reading.plan)))
+
+    def action_stop(self) -> None:
+        self._ask("Stop", "Its runs write their last checkpoints and end, and no more are started.", "stopped")
+
+    def action_resume_sweep(self) -> None:
+        self._ask("Resume", "Runs that wait, were stopped or have failed are started, a few at a time.", "resumed")
+
+    def _ask(self, what: str, consequence: str, done: str) -> None:
+        """Ask whether to do what `mario-tui sweep` has a command for, then run the command."""
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.run_worker(self._command(what.lower(), done), name="command")
+
+        self.app.push_screen(ConfirmScreen(f"{what} {printable(self._sweep.name)}?", consequence), answered)
+
+    async def _command(self, name: str, done: str) -> None:
+        """Run a command of `mario-tui sweep` on this one. It goes on if the user leaves meanwhile."""
+        words = [sys.executable, "-P", "-m", "mario_tui", "sweep", name, str(self._sweep.path)]
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        while process.poll() is None:
+            await asyncio.sleep(_POLL_S)
+        error = process.communicate()[1].strip()
+        self.notify(error or f"{self._sweep.name} {done}", severity="error" if process.returncode else "information")
+        self._wake.set()
+
+    def action_back(self) -> None:
+        """Hide the crosshair, clear the marks, show the table, then go back."""
+        if self.hide_cursor():
+            return
+        if self._shown_view != _VIEWS[0]:
+            self._view(_VIEWS[0])
+        elif self._table.marked:
+            self._table.clear_marks()
+        else:
+            self.dismiss(None)
+
+    def action_home(self) -> None:
+        self.mario.go_home()
+
+    def action_quit_app(self) -> None:
+        self.app.exit()
+
+
+def _marker(row: ListedSetting) -> Text:
+    series = Series("", row.number)
+    return Text(series.marker, style=f"bold {series.colour}")
+
+
+def _named(row: ListedSetting) -> Text:
+    """A setting with its marker."""
+    name = printable(setting_text(row.result.settings)) or "(no option varies)"
+    return _marker(row).append(f" {name}", style="not bold default")
