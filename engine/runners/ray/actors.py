@@ -23,10 +23,12 @@ from engine.agents.weights import vector_of
 from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
+from engine.config.ray_connection import elsewhere, is_nodes_fault, reason_of
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
+from engine.protocol.greeting import decode_greeting, difference, greeting
 from engine.protocol.machine import Machine
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.heartbeat import step_s
@@ -35,7 +37,7 @@ from engine.runners.member_pool import LEAVE_S
 from engine.runners.parent_link import ParentLink
 from engine.runners.ray.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
 from engine.runners.ray.cluster import GET_S, RayCluster
-from engine.runners.ray.remote_actor import RemoteActor, decode_greeting, difference, greeting
+from engine.runners.ray.remote_actor import RemoteActor
 from engine.runners.ray.slot import Call, RemoteSlot
 from engine.runners.shared_state import SharedState
 from engine.runs.checkpoint_state import Choices
@@ -48,7 +50,6 @@ _STALL_S = 1.0
 """A learner that has not looked for longer gives its actors that time in addition: what stalled it may stall them."""
 _COLLECT_S = 0.05
 """Time to take over chunks between two updates."""
-_NODE_LABEL = "ray.io/node-id"
 
 
 class RayActors:
@@ -142,25 +143,23 @@ class RayActors:
     def _start(self, slot: RemoteSlot, suspect: str = "") -> None:
         """Start a process for an actor, if possible not on the node `suspect`, and never on one with other sources."""
         strategy: Any = "DEFAULT"
-        elsewhere = self._nodes.node_with_room([each.node for each in self._slots], suspect) if suspect else ""
-        if elsewhere:  # Ray may take half a minute to notice that a node is gone
-            strategy = NodeAffinitySchedulingStrategy(elsewhere, soft=True, _spill_on_unavailable=True)
-        unfit = self._nodes.unfit
-        options: dict[str, Any] = {"label_selector": {_NODE_LABEL: f"!in({','.join(unfit)})"}} if unfit else {}
+        another = self._nodes.node_with_room([each.node for each in self._slots], suspect) if suspect else ""
+        if another:  # Ray may take half a minute to notice that a node is gone
+            strategy = NodeAffinitySchedulingStrategy(another, soft=True, _spill_on_unavailable=True)
         placed = self._class.options(
-            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy, **options
+            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy, **elsewhere(self._nodes.unfit)
         )
         handle: Any = placed.remote(
             self._config.options(), self._choices, slot.index, slot.restarts, self._begun_at, self._files
         )
         slot.begin(handle, handle.greet.remote())
-        slot.node = elsewhere  # so that the next replacement knows that its core is taken
+        slot.node = another  # so that the next replacement knows that its core is taken
 
     def _receive(self, slot: RemoteSlot, reply: Any) -> None:
         try:
             data = ray.get(reply, timeout=GET_S)
         except ray.exceptions.RayError as error:
-            self._lost(slot, _reason(error), suspect=slot.node if _is_nodes_fault(error) else "")
+            self._lost(slot, reason_of(error), suspect=slot.node if is_nodes_fault(error) else "")
             return
         self._link.beat()
         now = time.monotonic()
@@ -270,18 +269,3 @@ class _NodeActor(RemoteActor):
 
     def greet(self) -> bytes:
         return msgspec.msgpack.encode(greeting(ray.get_runtime_context().get_node_id()))
-
-
-def _reason(error: ray.exceptions.RayError) -> str:
-    """Why an actor was lost, in one line."""
-    if isinstance(error, ray.exceptions.RayTaskError):
-        return f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
-    # Ray lists fields of the error in lines that begin with a tab.
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
-    return (lines or [type(error).__name__])[-1].strip()[:300]
-
-
-def _is_nodes_fault(error: ray.exceptions.RayError) -> bool:
-    """Whether the node of an actor may be gone, and not only its process."""
-    lost = ray.exceptions.ActorUnavailableError, ray.exceptions.NodeDiedError, ray.exceptions.GetTimeoutError
-    return isinstance(error, lost) or "node has died" in str(error) or "node was terminated" in str(error)

@@ -3,12 +3,10 @@ still answers."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,8 +14,8 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from engine.config.ray_connection import connect
 from engine.config.ray_folder import take_folder
-from engine.errors import UserError
 from engine.protocol.failures import HopelessError
 from engine.protocol.machine import Machine, decode_machine
 from engine.protocol.messages import Failed
@@ -25,7 +23,6 @@ from engine.runners.node_load import NodeSampler
 from engine.runners.parent_link import ParentLink
 from engine.runners.ray.head import HeadWatch, Nodes
 from engine.runners.ray.keeper import keep_cluster
-from engine.runtime.signals import signals_kept
 
 GET_S = 10.0
 """Seconds to get a reply that has come."""
@@ -53,9 +50,9 @@ class RayCluster:
             folder, lock = take_folder()
             keep_cluster(folder, lock)
             link.log(f"Ray: the cluster's files are in {folder}")
-            _connect(address, include_dashboard=False, _system_config=_HEALTH, _temp_dir=str(folder))
+            connect(address, include_dashboard=False, _system_config=_HEALTH, _temp_dir=str(folder))
         else:
-            _connect(address)
+            connect(address)
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, _nodes, self._head_is_gone)
         nodes, cores = len(self._head.seen.cores_of), int(self._head.seen.cores)
         link.log(f"Ray: {nodes} node{'s' if nodes > 1 else ''} with {cores} cores")
@@ -135,21 +132,3 @@ class _Monitor:
 def _nodes() -> Nodes:
     cores_of = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
     return Nodes(time.monotonic(), ray.available_resources().get("CPU", 0.0), cores_of)
-
-
-def _connect(address: str, **options: Any) -> None:
-    """Connect to a cluster, or start a local one with these options. Raises `UserError` in one line."""
-    # Ray's workers import from the driver's working directory: that is the run's folder, which may come from someone
-    # else.
-    with contextlib.chdir(Path.cwd().anchor), signals_kept():  # Ray replaces their handlers
-        try:
-            ray.init(
-                address=address,
-                namespace=f"mario-tui-{os.getpid()}",
-                configure_logging=False,
-                log_to_driver=False,
-                **options,
-            )
-        except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-            lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-            raise UserError(f"--ray: {address}: {lines[0]}") from None

@@ -4,41 +4,24 @@ nothing. Ray itself is not imported here (see `engine.runners.ray.actors`)."""
 from __future__ import annotations
 
 import dataclasses
-import functools
-import socket
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.utils import vector_to_parameters
 
-import engine
 from engine.config.games import import_plugins
 from engine.config.reading import make_config
-from engine.protocol.message import bounded
 from engine.runners.apex_actor import ApexActor
 from engine.runners.ray.chunks import ChunkWriter, decode_orders
 from engine.runs.checkpoint_state import Choices
-from engine.runtime.digest import digest_of
 from engine.runtime.processor import has_native_bf16
 from engine.runtime.stopwatch import stopwatch
-
-
-class Greeting(msgspec.Struct, frozen=True):
-    """What a new actor tells about itself."""
-
-    machine: str
-    node: str  # of the cluster
-    version: str  # of mario-tui
-    python: str  # its version
-    sources: str  # digest of the engine's Python files
 
 
 class RemoteActor:
@@ -115,32 +98,6 @@ class RemoteActor:
     def _load(self, weights: NDArray[np.float32], updates: int) -> None:
         vector_to_parameters(torch.from_numpy(weights.copy()), self._actor.network.parameters())
         self._updates, self._pulled_at = updates, self._played
-
-
-decode_greeting = bounded(msgspec.msgpack.Decoder(Greeting).decode)
-
-
-def difference(its: Greeting, ours: Greeting) -> str:
-    """What keeps a machine from playing for this one, as a clause; empty if nothing does."""
-    if its.version != ours.version:
-        return f"{its.machine} has mario-tui {its.version}, and this machine {ours.version}"
-    if its.python != ours.python:
-        return f"{its.machine} has Python {its.python.split()[0]}, and this machine {ours.python.split()[0]}"
-    if its.sources != ours.sources:
-        return f"{its.machine} has other sources than this machine"
-    return ""
-
-
-def greeting(node: str = "") -> Greeting:
-    """What this process is."""
-    return Greeting(socket.gethostname(), node, engine.__version__, sys.version, _engine_digest())
-
-
-@functools.cache
-def _engine_digest() -> str:
-    """16 hex digits that change with any Python file of the engine."""
-    root = Path(engine.__file__).parent
-    return digest_of(root.rglob("*.py"), root)
 
 
 def _written(files: Mapping[str, bytes], folder: Path) -> dict[str, str]:
