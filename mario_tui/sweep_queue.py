@@ -16,9 +16,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from engine.config.ray_cluster import check_cluster
 from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess, attach
 from engine.monitoring.memory_budget import TooLittleMemory
@@ -30,10 +32,14 @@ from engine.runs.run import Run
 from engine.runs.sweep import TRIES, Member, Sweep, SweepPlan, has_begun
 from engine.runtime.files import open_regular
 from engine.runtime.text import printable
+from engine.runtime.threads import available_cores
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import results_of, setting_text
 from mario_tui.launch import make_plan
 from mario_tui.sweep_search import next_setting
+
+if TYPE_CHECKING:
+    from mario_tui.sweep_cluster import Cluster
 
 _POLL_S = 0.5
 _START_S = 30.0
@@ -75,9 +81,11 @@ def stop_runs(sweep: Sweep) -> None:
 
 def start_queue(sweep: Sweep) -> None:
     """Start the queue of a sweep. Raises `UserError` if it has one, or none can be started."""
-    sweep.own_plan()
+    plan = sweep.own_plan()
     if sweep.queue_pid() is not None:
         raise UserError(f"{sweep.name}: is running already")
+    if plan.ray != "none":
+        check_cluster(plan.ray)
     with open_regular(sweep.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mario_tui.sweep_queue", str(sweep.path)],
@@ -107,6 +115,12 @@ class Queue:
         self._hosts: list[HostProcess] = []
         self._finished = set[str]()
         self._is_stopping = False
+        self._cluster: Cluster | None = None
+        plan = sweep.own_plan()
+        if plan.ray != "none":
+            from mario_tui.sweep_cluster import Cluster  # imports Ray, which may not be installed
+
+            self._cluster = Cluster(sweep, plan, self._say)
 
     def stop(self, signal_number: int, frame: FrameType | None) -> None:
         """A handler of signals: stop the runs and end."""
@@ -117,16 +131,18 @@ class Queue:
         while not self._is_stopping:
             plan = self._sweep.own_plan()  # it may have got more runs
             runs = [self._sweep.run(number) for number in range(len(plan.members))]
+            self._look_at_nodes()
             statuses = [self._status_of(run) for run in runs]
+            jobs = self._jobs(plan)
             # A paused run gives its place to the next.
             trains = sum(each is not None and each.is_active and each is not RunStatus.PAUSED for each in statuses)
             waiting = [
                 number for number, run in enumerate(runs) if is_waiting(statuses[number], self._tries.get(run.name))
             ]
-            if len(waiting) < plan.jobs - trains and self._add_setting():
+            if len(waiting) < jobs - trains and self._add_setting():
                 continue
             ended = [number for number in waiting if not runs[number].is_alive()]  # and not only about to end
-            for number in ended[: max(0, plan.jobs - trains)]:
+            for number in ended[: max(0, jobs - trains)]:
                 if self._is_stopping or not self._begin(plan, number, alone=not trains):
                     break
                 trains += 1
@@ -136,13 +152,36 @@ class Queue:
                         return
             self._hosts = [host for host in self._hosts if not host.ended]  # and the kernel forgets them
             time.sleep(_POLL_S)
+        if self._cluster is not None:
+            self._cluster.stop(time.monotonic() + _STOP_S)
         stop_runs(self._sweep)
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def _jobs(self, plan: SweepPlan) -> int:
+        """How many runs may train at the same time."""
+        if self._cluster is not None:
+            return self._cluster.places(plan)
+        return plan.jobs or max(1, available_cores() // (plan.threads or 1))
+
+    def _look_at_nodes(self) -> None:
+        """Take over which runs have left their nodes."""
+        for end in [] if self._cluster is None else self._cluster.look():
+            tries = self._tries.get(end.name, 1) - (not end.counts)
+            self._tries[end.name] = tries if end.again or not end.reason else TRIES
+            self._sweep.write_tries(self._tries)
+            if end.reason:
+                self._say(f"{end.name} {end.reason}")
 
     def _status_of(self, run: Run) -> RunStatus | None:
         """`status_of`; of a run that is finished it is remembered, since there may be thousands."""
         if run.name in self._finished:
             return RunStatus.FINISHED
         status = status_of(run)
+        if self._cluster is not None:
+            status = self._cluster.status(run.name, status)
         if status is RunStatus.FINISHED:
             self._finished.add(run.name)
         return status
@@ -177,6 +216,9 @@ class Queue:
                 start = replace(make_plan(values, name=run.name), annotation=tag)
             tries[run.name] = tries.get(run.name, 0) + 1
             self._sweep.write_tries(tries)  # first, so that after a kill none is begun too often
+            if self._cluster is not None:
+                self._cluster.place(run, start)
+                return True
             self._hosts.append(start.start())
         except UserError as error:
             waits = isinstance(error, TooLittleMemory) and not alone
@@ -189,19 +231,19 @@ class Queue:
         return True
 
     def _say(self, text: str) -> None:
-        print(printable(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"), flush=True)
+        print(printable(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"), file=sys.stderr, flush=True)
 
 
 def main() -> int:
     sweep = Sweep(Path(sys.argv[1]))
-    queue = Queue(sweep)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, queue.stop)
     try:
-        with sweep.lock():
+        queue = Queue(sweep)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, queue.stop)
+        with sweep.lock(), contextlib.closing(queue):
             queue.work()
     except (OSError, UserError) as error:  # such as a full disk; its runs train on, and `sweep resume` goes on
-        print(printable(f"the queue ends: {error}"), flush=True)
+        print(printable(f"the queue ends: {error}"), file=sys.stderr, flush=True)
         return 1
     return 0
 

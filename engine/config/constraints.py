@@ -18,7 +18,7 @@ SPARE_STEPS = 8
 def check_together(config: RunConfig) -> None:
     """Raise `ConfigError` for the first option that can't hold together with the others."""
     _check_device(config.device)
-    _check_ray(config.ray)
+    check_ray(config.ray)
     config.game_info.check(config)
     lanes = config.processes * config.parallel_envs
     least = lanes * (config.n_step + SPARE_STEPS)
@@ -57,7 +57,8 @@ def _check_target(config: RunConfig) -> None:
         )
 
 
-def _check_ray(address: str) -> None:
+def check_ray(address: str) -> None:
+    """Raise `ConfigError` for what is no address of a cluster."""
     if address in ("none", "local", "auto"):
         return
     if address.startswith("ray://"):

@@ -65,7 +65,7 @@ def create_run(config: Description, name: str | None = None, *, numbered: bool =
         if created is not None:
             shutil.rmtree(created, ignore_errors=True)  # if the disk is full, leave no incomplete folder behind
         raise UserError(f"--run-dir: {parent}: can't be written ({error.strerror or error})") from None
-    _register(run)
+    register(run)
     return run
 
 
@@ -173,7 +173,8 @@ def _registry() -> Path:
     return program_folder("STATE") / "runs"
 
 
-def _register(run: Run) -> None:
+def register(run: Run) -> None:
+    """Note that this user has the run."""
     with contextlib.suppress(OSError):  # a read-only home must not stop a run; it is still found in its folder
         _registry().mkdir(parents=True, exist_ok=True)
         write_atomically(_registry() / path_digest(run.path), str(run.path).encode())

@@ -63,13 +63,15 @@ class SweepPlan(msgspec.Struct, frozen=True):
     """What all runs have in common, as it was given."""
     varied: tuple[str, ...]
     """Names of the options that differ between the runs, besides the seed."""
-    jobs: Annotated[int, msgspec.Meta(ge=1, le=1000)]
-    """Runs that train at the same time."""
+    jobs: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None
+    """Runs that train at the same time; None: as many as there is room for."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None
     """Cores that each run may use; None: as its option says."""
     members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MOST_RUNS)]
     created_at: float = 0.0
     search: Search | None = None
+    ray: str = "none"
+    """The cluster whose nodes the runs are on, as `--ray` names it."""
 
     @property
     def settings(self) -> list[_Values]:

@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 
 from engine.config.command_line import add_arguments, given
+from engine.config.constraints import check_ray
 from engine.config.games import GAMES
+from engine.config.ray_cluster import check_cluster
 from engine.config.run_config import RunConfig, stored_options
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
@@ -66,6 +68,7 @@ then:
                         are finished
 """
 _PLAN_KEYS = ("vary", "seeds", "first-seed", "sample", "sample-seed", "jobs", "name", "options")
+_RAY = "Ray cluster whose nodes the runs are placed on: auto (the one of this machine, or $RAY_ADDRESS) or HOST:PORT"
 _POLL_S = 0.3
 _STOP_S = 660.0
 """Seconds that a queue has to stop its runs."""
@@ -84,7 +87,7 @@ def sweep_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> 
     parser = Parser(
         prog="mario-tui sweep", description=_ABOUT, epilog=_MORE, allow_abbrev=False,
         usage="mario-tui sweep [status|watch|stop|resume|add|wait] [options]",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter, conflict_handler="resolve",
     )  # fmt: skip
     _add_variations(parser)
     parser.add_argument(
@@ -106,6 +109,11 @@ def sweep_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> 
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_arguments(parser, game, runner)
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", default=argparse.SUPPRESS,
+        help=f"{_RAY} (default: none, on this machine); each gets --threads cores (1) of a node and, where nodes have"
+        " GPUs and --device lets it, a GPU",
+    )  # fmt: skip
     return parser
 
 
@@ -127,6 +135,7 @@ def _start(arguments: list[str]) -> int:
     if options.plan is not None:
         values = _read_plan(options.plan, options) | values
     base = asked_options(values, options.config, options.preset)
+    ray = _cluster_of(str(base.pop("ray", "none")))
     if "seed" in base:
         raise UserError("--seed: a sweep has --seeds N, and --first-seed N")
     run_dir = expanded(str(base.pop("run_dir", RunConfig.run_dir)))
@@ -137,7 +146,7 @@ def _start(arguments: list[str]) -> int:
     seeds = range(first, first + (options.seeds or 1))
     members = tuple(Member(setting, seed) for seed in seeds for setting in settings)
     _check_count(len(members))
-    jobs, threads = _shared_cores(len(members), options.jobs or None, base.pop("threads", None))
+    jobs, threads = _shared_cores(ray, len(members), options.jobs or None, base.pop("threads", None))
     if options.metric and not options.search:
         raise UserError("--metric needs --search")
     search = None
@@ -151,7 +160,7 @@ def _start(arguments: list[str]) -> int:
         )  # fmt: skip
     plan = SweepPlan(
         options=base, varied=tuple(settings[0]), jobs=jobs, threads=threads,
-        members=() if search else members, search=search,
+        members=() if search else members, search=search, ray=ray,
     )  # fmt: skip
     _check_runs(plan, settings, run_dir)
     name = options.name or f"sweep-{base.get('game', game)}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -161,7 +170,8 @@ def _start(arguments: list[str]) -> int:
         print(json.dumps({"name": sweep.name, "path": str(sweep.path), "runs": len(members), "jobs": jobs}))
         return 0
     each = "" if threads is None else f", {threads} core{'s' * (threads > 1)} each"
-    print(f"sweep {sweep.name}: {len(settings)} settings, {len(members)} runs, {jobs} at a time{each}")
+    at_once = f"{jobs} at a time" if jobs else "as many at a time as the cluster carries"
+    print(f"sweep {sweep.name}: {len(settings)} settings, {len(members)} runs, {at_once}{each}")
     print(printable(f"folder {sweep.path}"))
     print(f"see: mario-tui sweep status {sweep.name}")
     return 0
@@ -196,10 +206,25 @@ def _stop(arguments: list[str]) -> int:
 
 
 def _resume(arguments: list[str]) -> int:
-    sweep = _sweep_of("resume", "Go on with a sweep: with runs that wait, were stopped or have failed.", arguments)
+    parser = Parser(
+        prog="mario-tui sweep resume",
+        description="Go on with a sweep: with runs that wait, were stopped or have failed.",
+    )
+    parser.add_argument("sweep", help="name or folder, or latest")
+    parser.add_argument("--ray", metavar="ADDRESS", help=f"{_RAY}; none: on this machine (default: as before)")
+    options = parser.parse_args(arguments)
+    sweep = find_sweep(options.sweep)
     plan = sweep.own_plan()
     if sweep.queue_pid() is None:
-        again = (RunStatus.STOPPED, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED, None)
+        was_on_cluster = plan.ray != "none"
+        if options.ray is not None:
+            _cluster_of(options.ray)
+            with sweep.changed_plan() as (plan, write):
+                plan = msgspec.structs.replace(plan, ray=options.ray)
+                write(plan)
+        again = [RunStatus.STOPPED, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED, None]
+        if was_on_cluster:  # what still trains there stops, because its queue is gone
+            again += [status for status in RunStatus if status.is_active]
         runs = [sweep.run(number) for number in range(len(plan.members))]
         sweep.write_tries(sweep.tries() | {run.name: 0 for run in runs if status_of(run) in again})
     start_queue(sweep)
@@ -311,8 +336,21 @@ def _check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) 
             raise UserError(f"{error} (with {setting_text(setting)})" if setting else str(error)) from None
 
 
-def _shared_cores(runs: int, jobs: int | None, threads: int | None) -> tuple[int, int | None]:
-    """How many runs train at once, and the cores of each; None where processes can't be bound to cores."""
+def _cluster_of(asked: str) -> str:
+    """What `--ray` names, once a cluster answers there. Raises `UserError`."""
+    check_ray(asked)
+    if asked == "local":
+        raise UserError("--ray: must be none, auto or HOST:PORT for a sweep, got local; one machine needs no cluster")
+    if asked != "none":
+        check_cluster(asked)
+    return asked
+
+
+def _shared_cores(ray: str, runs: int, jobs: int | None, threads: int | None) -> tuple[int | None, int | None]:
+    """How many runs train at once, None for as many as a cluster carries, and the cores of each; None where processes
+    can't be bound to cores."""
+    if ray != "none":
+        return jobs, threads or (1 if hasattr(os, "sched_setaffinity") else None)
     cores = available_cores()
     jobs = min(runs, jobs or max(1, cores // (threads or 1)))
     if threads is None and hasattr(os, "sched_setaffinity"):

@@ -18,6 +18,7 @@ from engine.runtime.text import did_you_mean
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _NOT_VARIED = {
     "seed": "--seeds", "run_dir": "--run-dir", "threads": "--threads", "game": "a sweep for each",
+    "ray": "--ray",
 }  # fmt: skip
 """Options that can't vary, and what to use instead."""
 

@@ -33,9 +33,7 @@ from tests.support.program import (
     the_run,
     wait_until,
 )
-
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-from ray.cluster_utils import Cluster  # reads the environment
+from tests.support.ray_cluster import Cluster, ray_cluster, raylet_of
 
 SNAKE = (
     "--runner", "apex", "--game", "snake", "--board", "5x5", "--no-amp", "--batch-size", "64", "--burnin", "200",
@@ -46,20 +44,8 @@ ENDLESS = (*SNAKE, "--steps", "100000000")
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A head without cores. Its health checks notice a lost node after some 4 s."""
-    health = {
-        "health_check_period_ms": 1000,
-        "health_check_initial_delay_ms": 1000,
-        "health_check_failure_threshold": 3,
-    }
-    started = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": health},
-    )
-    try:
+    with ray_cluster() as started:
         yield started
-    finally:
-        started.shutdown()
 
 
 def actors(cluster: Cluster) -> list[psutil.Process]:
@@ -70,11 +56,6 @@ def actors(cluster: Cluster) -> list[psutil.Process]:
             children = raylet_of(node).children()
             found += [process for process in children if process.name().startswith("ray::_NodeActor")]
     return found
-
-
-def raylet_of(node: Any) -> psutil.Process:
-    """The process that starts all others of a node."""
-    return psutil.Process(node.all_processes["raylet"][0].process.pid)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,144 @@
+"""Sweeps whose runs are placed on the nodes of a Ray cluster, which are killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engine.compiler.code_cache import code_cache
+from engine.runs.checkpoints import committed, read_manifest
+from engine.runs.sweep import Sweep
+from tests.mario_tui.test_sweep import SNAKE, status
+from tests.support.program import kill_hosts, nobody_is_left, run_program, wait_until
+from tests.support.ray_cluster import Cluster, ray_cluster, raylet_of
+
+OPTIONS = (*SNAKE, "--no-amp", "--batch-size", "64", "--save-every", "500", "--eval-every", "0", "--name", "placed")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with ray_cluster() as started:
+        yield started
+
+
+def has_trained(sweep: Sweep, number: int, steps: int) -> bool:
+    run = sweep.run(number)
+    return run.record_path.exists() and run.record().env_steps >= steps and bool(committed(run))
+
+
+def log_of(sweep: Sweep, wanted: str) -> re.Match[str]:
+    """Wait for a line in the sweep's log."""
+    found: re.Match[str] = wait_until(lambda: re.search(wanted, sweep.log_path.read_text()), wanted)
+    return found
+
+
+def hosts_of(node: Any) -> list[psutil.Process]:
+    return [each for each in raylet_of(node).children(recursive=True) if "engine.host" in each.cmdline()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--ray", "local"), "--ray: must be none, auto or HOST:PORT for a sweep, got local"),
+        (("--ray", "ray://there:6379"), "can't use Ray's client"),
+        (("--ray", "there"), "must be one of none, local, auto, HOST:PORT"),
+        (("--ray", "127.0.0.1:1"), "--ray: nobody answers at 127.0.0.1:1"),
+        (("--vary", "ray=auto,none"), "--ray can't vary; use --ray"),
+    ],
+)  # fmt: skip
+def test_without_a_cluster_nothing_is_begun(arguments: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+    done = run_program("sweep", *OPTIONS, "--seeds", "2", *arguments, cwd=tmp_path, check=2)
+    assert reason in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.long
+def test_runs_of_a_lost_node_resume_on_another(cluster: Cluster, tmp_path: Path) -> None:
+    """Two nodes with a core each and three runs. A node is killed, then the queue, then the rest is trained here."""
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    run_program("sweep", *OPTIONS, "--steps", "100000000", "--seeds", "3", "--ray", cluster.address, cwd=tmp_path)
+    sweep = Sweep(tmp_path / "checkpoints" / "placed")
+    wait_until(lambda: has_trained(sweep, 0, 600) and has_trained(sweep, 1, 600), "two runs to train")
+    assert [len(hosts_of(node)) for node in nodes] == [1, 1]
+    assert status("placed", tmp_path)["states"] == {"running": 2, "waiting": 1}
+    assert sweep.run(0).config().threads == 1
+
+    lost = next(node for node in nodes if hosts_of(node)[0].pid == sweep.run(0).record().pid)
+    cluster.remove_node(lost, allow_graceful=False)
+    log_of(sweep, "placed-001 was lost with .*node")
+    cluster.add_node(num_cpus=1)
+    found = log_of(sweep, f"placed-001 started again, from (step-[0-9]+), on {socket.gethostname()}")
+    done = int(found[1].removeprefix("step-"))
+    assert done >= 500
+    wait_until(lambda: has_trained(sweep, 0, done + 200), "the first run to train again")
+    assert sweep.tries() == {"placed-001": 1, "placed-002": 1}
+
+    queue = sweep.queue_pid()
+    assert queue
+    os.kill(queue, signal.SIGKILL)
+    nobody_is_left(sweep.path)  # its runs end with it
+    run_program("sweep", "resume", "placed", "--ray", cluster.address, cwd=tmp_path)
+    wait_until(lambda: status("placed", tmp_path)["states"].get("running") == 2, "two runs to train")
+    run_program("sweep", "stop", "placed", cwd=tmp_path)
+    nobody_is_left(sweep.path)
+    assert status("placed", tmp_path)["states"] == {"stopped": 2, "waiting": 1}
+
+    before = [read_manifest(committed(sweep.run(number))[-1]).env_steps for number in range(2)]
+    run_program("sweep", "resume", "placed", "--ray", "none", cwd=tmp_path)
+    wait_until(lambda: all(has_trained(sweep, number, before[number] + 1) for number in range(2)), "two runs to train")
+    run_program("sweep", "stop", "placed", cwd=tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("unshare"), reason="needs Linux's unshare")
+def test_a_folder_that_a_node_does_not_see_is_copied(cluster: Cluster, tmp_path: Path) -> None:
+    """Nodes with another name and another disk in the place of the sweep's; one is killed, another one goes on."""
+    (tmp_path / "checkpoints").mkdir()
+    sweep = Sweep(tmp_path / "checkpoints" / "placed")
+    apart = 'hostname "$0" && mount -t tmpfs none "$1" && shift && exec "$@"'
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "MARIO_TUI_CODE": str(code_cache())}
+
+    def add_node(name: str) -> subprocess.Popen[bytes]:
+        ray = str(Path(sys.executable).with_name("ray"))
+        return subprocess.Popen(
+            ["unshare", "--map-root-user", "--mount", "--uts", "sh", "-c", apart, name, str(sweep.path.parent),
+             ray, "start", f"--address={cluster.address}", "--num-cpus=1", "--block"],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    nodes = [add_node("far")]
+    try:
+        run_program("sweep", *OPTIONS, "--steps", "100000000", "--seeds", "1", "--ray", cluster.address, cwd=tmp_path)
+        log_of(sweep, "placed-001 started, on far, which does not see this folder: it is copied")
+        wait_until(lambda: has_trained(sweep, 0, 500), "a copied checkpoint")
+        assert sweep.run(0).record().host == "far" and status("placed", tmp_path)["states"] == {"running": 1}
+
+        nodes.append(add_node("farther"))
+        for process in psutil.Process(nodes[0].pid).children(recursive=True):
+            process.kill()
+        found = log_of(sweep, "placed-001 started again, from (step-[0-9]+), on farther")
+        done = int(found[1].removeprefix("step-"))
+        wait_until(lambda: has_trained(sweep, 0, done + 200), "the run to train again")
+        run_program("sweep", "stop", "placed", cwd=tmp_path)
+        assert status("placed", tmp_path)["states"] == {"stopped": 1}
+        assert read_manifest(committed(sweep.run(0))[-1]).env_steps == sweep.run(0).record().env_steps > done
+        left = tmp_path / "cache" / "mario-tui" / "sweeps"
+        wait_until(lambda: [each.name.split(".")[0] for each in left.iterdir()] == ["far"], "the copy's removal")
+    finally:
+        for node in nodes:
+            for process in psutil.Process(node.pid).children(recursive=True):
+                process.kill()
+            node.kill()
+            node.wait()
+        kill_hosts(tmp_path)
