@@ -36,6 +36,7 @@ from engine.runtime.threads import available_cores
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import results_of, setting_text
 from mario_tui.launch import make_plan
+from mario_tui.sweep_pruning import Evaluations, Pruner
 from mario_tui.sweep_search import next_setting
 
 if TYPE_CHECKING:
@@ -67,16 +68,21 @@ def stop_runs(sweep: Sweep) -> None:
     have not ended in time."""
     runs = [sweep.run(number) for number in range(len(sweep.plan().members))]
     for run in runs:
-        with contextlib.suppress(UserError, HostGone):
-            client = attach(run) if has_begun(run) else None
-            if client is not None:
-                with client:
-                    client.send(Stop(reason="its sweep was stopped"))
+        _send_stop(run, "its sweep was stopped")
     until = time.monotonic() + _STOP_S
     while left := [run.name for run in runs if has_begun(run) and run.is_alive()]:
         if time.monotonic() > until:
             raise UserError(f"{sweep.name}: {', '.join(left)} did not end in {_STOP_S:.0f} s")
         time.sleep(_POLL_S)
+
+
+def _send_stop(run: Run, reason: str) -> None:
+    """Let a run write its last checkpoint and end, if its host can be reached."""
+    with contextlib.suppress(UserError, HostGone):
+        client = attach(run) if has_begun(run) else None
+        if client is not None:
+            with client:
+                client.send(Stop(reason=reason))
 
 
 def start_queue(sweep: Sweep) -> None:
@@ -114,6 +120,10 @@ class Queue:
         self._tries = sweep.tries()
         self._hosts: list[HostProcess] = []
         self._finished = set[str]()
+        self._evaluations = Evaluations()
+        self._pruner = Pruner(self._evaluations)
+        self._ended = set[str]()
+        """Pruned runs that were stopped. One that somebody resumes is left alone."""
         self._is_stopping = False
         self._cluster: Cluster | None = None
         plan = sweep.own_plan()
@@ -134,10 +144,19 @@ class Queue:
             self._look_at_nodes()
             statuses = [self._status_of(run) for run in runs]
             jobs = self._jobs(plan)
+            training = [
+                run for run, status in zip(runs, statuses, strict=True) if status is not None and status.is_active
+            ]
+            if plan.prune_after is not None:
+                if self._prune([run for run in training if run.name not in plan.pruned]):
+                    continue
+                self._stop_pruned(plan, training)
             # A paused run gives its place to the next.
             trains = sum(each is not None and each.is_active and each is not RunStatus.PAUSED for each in statuses)
             waiting = [
-                number for number, run in enumerate(runs) if is_waiting(statuses[number], self._tries.get(run.name))
+                number
+                for number, run in enumerate(runs)
+                if run.name not in plan.pruned and is_waiting(statuses[number], self._tries.get(run.name))
             ]
             if len(waiting) < jobs - trains and self._add_setting():
                 continue
@@ -146,7 +165,7 @@ class Queue:
                 if self._is_stopping or not self._begin(plan, number, alone=not trains):
                     break
                 trains += 1
-            if not waiting and not any(each is not None and each.is_active for each in statuses):
+            if not waiting and not training:
                 with self._sweep.changed_plan() as (last, _):  # nobody adds runs between this look and the end
                     if last.members == plan.members:
                         return
@@ -186,13 +205,33 @@ class Queue:
             self._finished.add(run.name)
         return status
 
+    def _prune(self, training: list[Run]) -> bool:
+        """Give up settings that are worse than the others; the plan says so before their runs are stopped."""
+        if not self._evaluations.have_news(training):
+            return False
+        with self._sweep.changed_plan() as (plan, write):
+            worse = self._pruner.worse(results_of(self._sweep, plan), plan.prune_after or 0)
+            names = [member.run.name for result, _ in worse for member in result.members]
+            if names:
+                write(msgspec.structs.replace(plan, pruned=(*plan.pruned, *names)))
+        for result, step in worse:
+            self._say(f"pruned, below the median of the others at {step:,} steps: {setting_text(result.settings)}")
+        return bool(worse)
+
+    def _stop_pruned(self, plan: SweepPlan, training: list[Run]) -> None:
+        """Stop the runs that were given up, until they have ended; also those that an earlier queue has not stopped."""
+        for run in training:
+            if run.name in plan.pruned and run.name not in self._ended:
+                _send_stop(run, "its setting was pruned")
+        self._ended |= set(plan.pruned) - {run.name for run in training}
+
     def _add_setting(self) -> bool:
         """Add the next setting of a search, if there is to be one."""
         with self._sweep.changed_plan() as (plan, write):
             search = plan.search
             if search is None or len(results := results_of(self._sweep, plan)) >= search.count:
                 return False
-            setting = next_setting(search, results)
+            setting = next_setting(search, results, self._evaluations)
             if setting is None:
                 self._say(f"no other setting was found; {len(results)} instead of {search.count}")
                 write(msgspec.structs.replace(plan, search=msgspec.structs.replace(search, count=len(results))))

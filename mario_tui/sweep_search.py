@@ -12,6 +12,7 @@ from engine.errors import UserError
 from engine.runs.sweep import Search
 from mario_tui.data.sweep_table import SettingResult, setting_text
 from mario_tui.data.variations import Space, spaces
+from mario_tui.sweep_pruning import Evaluations
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -20,17 +21,18 @@ _TRIES = 20
 """Choices of a setting that is there already, after which it is taken that there are no others."""
 
 
-def check_optuna() -> None:
+def check_optuna(flag: str) -> None:
     """Raise `UserError` if Optuna is not installed."""
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise UserError("--search: needs Optuna; install it with: pip install 'mario-tui[optuna]'") from None
+        raise UserError(f"{flag}: needs Optuna; install it with: pip install 'mario-tui[optuna]'") from None
 
 
-def next_setting(search: Search, results: Sequence[SettingResult]) -> dict[str, Any] | None:
+def next_setting(search: Search, results: Sequence[SettingResult], evaluations: Evaluations) -> dict[str, Any] | None:
     """A setting that no result has; None if none is found. The first quarter of them is random."""
     import optuna
+    from optuna.trial import TrialState
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = {each.name: each for each in spaces(search.vary)}
@@ -44,10 +46,13 @@ def next_setting(search: Search, results: Sequence[SettingResult]) -> dict[str, 
         for result in results:
             reached = result.best if search.metric == "best" else result.last
             if reached is not None and result.is_over:
-                trial = optuna.create_trial(
-                    params=_within(result.settings, space), distributions=distributions, value=reached.mean
+                told = (
+                    {"state": TrialState.PRUNED, "intermediate_values": evaluations.means(result)}
+                    if result.is_pruned
+                    else {"value": reached.mean}
                 )
-                study.add_trial(trial)
+                params = _within(result.settings, space)
+                study.add_trial(optuna.create_trial(params=params, distributions=distributions, **told))
         chosen = study.ask(distributions).params
         setting = {name: each if space[name].values else space[name].rounded(each) for name, each in chosen.items()}
         if setting_text(setting) not in known:

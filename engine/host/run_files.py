@@ -74,6 +74,10 @@ class RunFiles:
         record.checkpoint, record.best = checkpoint, best
         self._files.write(self._run.record_path, record.encode())
 
+    def want_history(self) -> None:
+        """Let the recording be due at once: something has come that others wait for."""
+        self._history_at = -math.inf
+
     @property
     def history_is_due(self) -> bool:
         return time.monotonic() - self._history_at > _HISTORY_EVERY_S

@@ -262,6 +262,8 @@ class Host:
             case Episode() | Evaluation():
                 self._sinks.put(report)
                 self._publish(report)
+                if isinstance(report, Evaluation):  # for the queue of a sweep, which may prune the run
+                    self._files.want_history()
             case Written():
                 await self._commit(report)
             case Log():

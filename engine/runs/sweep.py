@@ -72,6 +72,10 @@ class SweepPlan(msgspec.Struct, frozen=True):
     search: Search | None = None
     ray: str = "none"
     """The cluster whose nodes the runs are on, as `--ray` names it."""
+    prune_after: _Count | None = None
+    """Environment steps from which on settings that are worse than the others are stopped; None: none is."""
+    pruned: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_RUNS)] = ()
+    """Names of the runs that were given up for that, before they are stopped."""
 
     @property
     def settings(self) -> list[_Values]:

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import msgspec
 
 from engine.config.command_line import add_arguments, given
 from engine.config.constraints import check_ray
+from engine.config.fields import must_be_one_of
 from engine.config.games import GAMES
 from engine.config.ray_cluster import check_cluster
 from engine.config.run_config import RunConfig, stored_options
@@ -41,6 +43,7 @@ from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import listed, results_of, setting_text
 from mario_tui.data.variations import grid, sample
 from mario_tui.launch import asked_options, expanded, make_plan
+from mario_tui.sweep_pruning import STARTUP_SETTINGS
 from mario_tui.sweep_queue import start_queue, status_of, stop_runs
 from mario_tui.sweep_search import check_optuna
 
@@ -67,16 +70,31 @@ then:
   sweep wait SWEEP      until no run waits or trains; exit status 1 unless all
                         are finished
 """
-_PLAN_KEYS = ("vary", "seeds", "first-seed", "sample", "sample-seed", "jobs", "name", "options")
+_PLAN_KEYS = (
+    "vary", "seeds", "first-seed", "sample", "sample-seed", "search", "metric", "prune", "prune-after", "jobs", "name",
+    "options",
+)  # fmt: skip
 _RAY = "Ray cluster whose nodes the runs are placed on: auto (the one of this machine, or $RAY_ADDRESS) or HOST:PORT"
+_NO_PRUNING = "--prune can't be combined with --ray"
 _POLL_S = 0.3
 _STOP_S = 660.0
 """Seconds that a queue has to stop its runs."""
+_CHOICES = {"search": ("tpe",), "metric": ("best", "last"), "prune": ("median",)}
+
+
+def _one_of(name: str, text: str) -> str:
+    if text not in _CHOICES[name]:
+        raise UserError(f"--{name} {must_be_one_of(_CHOICES[name], text)}")
+    return text
+
+
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "seeds": whole("--seeds", 1, MOST_RUNS),
     "first-seed": whole("--first-seed", 0, 2**32 - MOST_RUNS),
     "sample": whole("--sample", 1, MOST_RUNS),
     "sample-seed": whole("--sample-seed", 0, 2**31),
+    **{name: partial(_one_of, name) for name in _CHOICES},
+    "prune-after": whole("--prune-after", 0, 2**32),
     "jobs": lambda text: _jobs(text),
     "name": str,
 }
@@ -101,11 +119,20 @@ def sweep_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> 
     parser.add_argument("--preset", metavar="NAME", help="known setup that all runs start from")
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read the options of all runs from a file")
     parser.add_argument(
-        "--search", choices=("tpe",), help="choose the N settings of --sample one after the other, with Optuna's TPE"
-    )
+        "--search", choices=_CHOICES["search"],
+        help="choose the N settings of --sample one after the other, with Optuna's TPE",
+    )  # fmt: skip
     parser.add_argument(
-        "--metric", choices=("best", "last"),
+        "--metric", choices=_CHOICES["metric"],
         help="what --search makes large: mean over seeds of the best evaluation (default), or of the last episodes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prune", choices=_CHOICES["prune"],
+        help="stop settings whose evaluations stay below the median of the others, with Optuna's median pruner",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prune-after", type=_PARSERS["prune-after"], metavar="STEPS",
+        help="env steps before which --prune stops nothing; raise it if some settings learn late (default: a quarter)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_arguments(parser, game, runner)
@@ -153,7 +180,7 @@ def _start(arguments: list[str]) -> int:
     if options.search is not None:
         if options.sample is None:
             raise UserError("--search needs --sample N, the number of settings to try")
-        check_optuna()
+        check_optuna("--search")
         search = Search(
             vary=tuple(options.vary), count=options.sample, seeds=tuple(seeds), seed=options.sample_seed or 0,
             metric=options.metric or "best",
@@ -162,7 +189,8 @@ def _start(arguments: list[str]) -> int:
         options=base, varied=tuple(settings[0]), jobs=jobs, threads=threads,
         members=() if search else members, search=search, ray=ray,
     )  # fmt: skip
-    _check_runs(plan, settings, run_dir)
+    configs = _check_runs(plan, settings, run_dir)
+    plan = msgspec.structs.replace(plan, prune_after=_prune_after(options, configs, ray))
     name = options.name or f"sweep-{base.get('game', game)}-{time.strftime('%Y%m%d-%H%M%S')}"
     sweep = create_sweep(run_dir, name, plan)
     start_queue(sweep)
@@ -218,7 +246,8 @@ def _resume(arguments: list[str]) -> int:
     if sweep.queue_pid() is None:
         was_on_cluster = plan.ray != "none"
         if options.ray is not None:
-            _cluster_of(options.ray)
+            if _cluster_of(options.ray) != "none" and plan.prune_after is not None:
+                raise UserError(_NO_PRUNING)
             with sweep.changed_plan() as (plan, write):
                 plan = msgspec.structs.replace(plan, ray=options.ray)
                 write(plan)
@@ -242,7 +271,8 @@ def _add(arguments: list[str]) -> int:
         if plan.search is not None:
             raise UserError("sweep add: a search chooses its settings itself; start another sweep")
         seeds = sorted({member.seed for member in plan.members})
-        settings = [asked_options(each, None, None) for each in _settings(options)] if options.vary else plan.settings
+        kept = [result.settings for result in results_of(sweep, plan) if not result.is_pruned]
+        settings = [asked_options(each, None, None) for each in _settings(options)] if options.vary else kept
         if options.seeds:
             first = options.first_seed if options.first_seed is not None else 0 if options.vary else seeds[-1] + 1
             seeds = list(range(first, first + options.seeds))
@@ -266,10 +296,10 @@ def _wait(arguments: list[str]) -> int:
     while True:
         waits = sweep.queue_pid() is not None  # looked at first: it starts runs
         plan = sweep.plan()
-        found = [status_of(sweep.run(number)) for number in range(len(plan.members))]
-        if not waits and not any(status is not None and status.is_active for status in found):
-            is_done = all(status is RunStatus.FINISHED for status in found)
-            return 0 if is_done and not searches(plan, results_of(sweep, plan)) else 1
+        results = results_of(sweep, plan)
+        if not waits and not any(member.is_active for result in results for member in result.members):
+            is_done = all(result.is_done for result in results)
+            return 0 if is_done and not searches(plan, results) else 1
         time.sleep(_POLL_S)
 
 
@@ -327,13 +357,31 @@ def _check_count(count: int) -> None:
         raise UserError(f"a sweep must have at most {MOST_RUNS:,} runs, got {count:,}")
 
 
-def _check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -> None:
-    """Raise `UserError` naming the setting if the options of one don't fit together."""
+def _check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -> list[RunConfig]:
+    """Options of a run of each setting. Raises `UserError` naming the setting if those of one don't fit together."""
+    configs = []
     for setting in settings:
         try:
-            make_plan({**plan.values(Member(setting, 0)), "run_dir": str(run_dir)})
+            configs.append(make_plan({**plan.values(Member(setting, 0)), "run_dir": str(run_dir)}).config)
         except UserError as error:
             raise UserError(f"{error} (with {setting_text(setting)})" if setting else str(error)) from None
+    return configs
+
+
+def _prune_after(options: argparse.Namespace, configs: list[RunConfig], ray: str) -> int | None:
+    """Steps before which no setting is pruned; None if none ever is. Raises `UserError` if none could be."""
+    if options.prune is None:
+        if options.prune_after is not None:
+            raise UserError("--prune-after needs --prune")
+        return None
+    if ray != "none":
+        raise UserError(_NO_PRUNING)
+    if len(configs) <= STARTUP_SETTINGS:
+        raise UserError(f"--prune needs at least {STARTUP_SETTINGS + 1} settings, to compare them, got {len(configs)}")
+    if any(config.eval_every == 0 for config in configs):
+        raise UserError("--prune compares evaluations: --eval-every must be above 0")
+    check_optuna("--prune")
+    return min(config.steps for config in configs) // 4 if options.prune_after is None else int(options.prune_after)
 
 
 def _cluster_of(asked: str) -> str:

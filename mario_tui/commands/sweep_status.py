@@ -72,7 +72,7 @@ def _print_table(
     summary = _summary(sweep, results)
     counts = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
     queue = "its queue runs" if summary["queue"] else "no queue: mario-tui sweep resume goes on"
-    is_over = not set(summary["states"]) - {RunStatus.FINISHED} and not searches(plan, results)
+    is_over = all(result.is_done for result in results) and not searches(plan, results)
     console.print(f"{sweep.name}: {len(plan.members)} runs, {counts}" + ("" if is_over else f"; {queue}"), markup=False)
     if by_run:
         table = Table("run", "setting", "seed", "state", "env steps", "best", "last", box=None, header_style="bold")
@@ -87,7 +87,7 @@ def _print_table(
                       header_style="bold")  # fmt: skip
         for result in results:
             table.add_row(
-                _cell(result.settings), f"{result.done}/{len(result.members)}",
+                _cell(result.settings), f"{result.done}/{len(result.members)}{' pruned' * result.is_pruned}",
                 f"{result.env_steps:,}", shown(result.best), shown(result.last),
                 share(result.improves(first)), duration(result.wall_s),
             )  # fmt: skip

@@ -11,11 +11,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.config.fields import flag
-from engine.runs.run import Run, RunRecord
+from engine.runs.run import ACTIVE, Run, RunRecord
 from engine.runs.sweep import TRIES, Sweep, SweepPlan, has_begun
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_statistics import Interval, improvement, interval
+
+WAITING, PRUNED = "waiting", "pruned"
+"""States of runs of a sweep, besides those of `RunStatus`."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,15 @@ class MemberResult:
     settings: dict[str, Any]
     seed: int
     state: str
-    """`waiting`, `failed` or the run's status."""
+    """`WAITING`, `PRUNED` or the run's status."""
     record: RunRecord | None
+    is_pruned: bool
+    """Whether its setting was given up, though it may still train for a moment."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its host is alive."""
+        return self.state not in (WAITING, PRUNED) and RunStatus(self.state).is_active
 
     @property
     def best(self) -> float | None:
@@ -52,9 +62,18 @@ class SettingResult:
         return sum(member.state == RunStatus.FINISHED for member in self.members)
 
     @property
+    def is_pruned(self) -> bool:
+        return any(member.is_pruned for member in self.members)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of its runs are finished or pruned."""
+        return all(member.state in (RunStatus.FINISHED, PRUNED) for member in self.members)
+
+    @property
     def is_over(self) -> bool:
         """Whether none of its runs waits or trains."""
-        return not any(m.state == "waiting" or RunStatus(m.state).is_active for m in self.members)
+        return not any(member.state == WAITING or member.is_active for member in self.members)
 
     @property
     def env_steps(self) -> int:
@@ -84,15 +103,17 @@ class SettingResult:
 
 def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
     """All settings of a sweep, in the order in which they were given."""
-    tries, by_setting = sweep.tries(), dict[str, list[MemberResult]]()  # by the values, as JSON
+    tries, pruned, by_setting = sweep.tries(), set(plan.pruned), dict[str, list[MemberResult]]()  # by values, as JSON
     for number, member in enumerate(plan.members):
         run = sweep.run(number)
         record = run.record() if has_begun(run) else None
         if record is not None:
             state = str(RunStatus.of_record(record))
         else:
-            state = "waiting" if tries.get(run.name, 0) < TRIES else str(RunStatus.FAILED)
-        found = MemberResult(run, member.settings, member.seed, state, record)
+            state = WAITING if tries.get(run.name, 0) < TRIES else str(RunStatus.FAILED)
+        if run.name in pruned and state not in (*ACTIVE, RunStatus.FINISHED):
+            state = PRUNED
+        found = MemberResult(run, member.settings, member.seed, state, record, run.name in pruned)
         by_setting.setdefault(json.dumps(member.settings), []).append(found)
     return [SettingResult(members[0].settings, tuple(members)) for members in by_setting.values()]
 
@@ -101,7 +122,7 @@ def row(result: SettingResult, first: SettingResult | None) -> dict[str, Any]:
     """A setting as flat values, compared with the first one."""
     values: dict[str, Any] = {
         "setting": setting_text(result.settings), "done": result.done, "runs": len(result.members),
-        "env_steps": result.env_steps, "wall_s": round(result.wall_s, 1),
+        "pruned": result.is_pruned, "env_steps": result.env_steps, "wall_s": round(result.wall_s, 1),
     }  # fmt: skip
     for name, found in (("best", result.best), ("last", result.last)):
         values[name] = None if found is None else asdict(found)
@@ -140,8 +161,9 @@ def as_markdown(results: Sequence[SettingResult], first: SettingResult | None, c
     ]
     for result in results:
         setting, runs = _in_table(setting_text(result.settings)), len(result.members)
+        pruned = ", pruned" * result.is_pruned
         lines.append(
-            f"| `{setting}` | {result.done} of {runs} | {result.env_steps:,} | "
+            f"| `{setting}` | {result.done} of {runs}{pruned} | {result.env_steps:,} | "
             f"{shown(result.best)} | {shown(result.last)} | {share(result.improves(first))} |"
         )
     return "\n".join([*lines, "", EXPLAINED, f"`{command}`", ""])

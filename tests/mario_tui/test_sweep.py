@@ -72,6 +72,9 @@ def test_a_sample_is_within_its_ranges_and_the_same_for_a_seed() -> None:
         (("--vary", "n-step=0.5..3", "--sample", "2"), "--n-step must be between whole numbers"),
         (("--vary", "n-step=" + ",".join(map(str, range(99))), "--vary", "seed=1"), "--seed can't vary"),
         (("--vary", "n-step=1,2", "--metric", "last"), "--metric needs --search"),
+        (("--vary", "n-step=1,2", "--prune-after", "9"), "--prune-after needs --prune"),
+        (("--vary", "n-step=1,2", "--prune", "median"), "--prune needs at least 5 settings, to compare them, got 2"),
+        (("--vary", "n-step=1,2,3,4,5", "--prune", "median", "--eval-every", "0"), "--eval-every must be above 0"),
         (("--seed", "3", "--seeds", "2"), "--seed: a sweep has --seeds N"),
         ((), "a sweep needs --vary"),
         (("--vary", "n-step=1,2", "--seeds", "3000"), "--seeds must be"),
@@ -217,3 +220,33 @@ def test_a_search_chooses_one_setting_after_the_other(tmp_path: Path) -> None:
     assert found["states"] == {"finished": 4} and len(found["settings"]) == 4
     rates = [float(each["learning_rate"]) for each in found["runs"]]
     assert len(set(rates)) == 4 and all(1e-4 <= rate <= 1e-2 for rate in rates)
+
+
+@pytest.mark.long
+def test_a_hopeless_setting_is_pruned_for_good(tmp_path: Path) -> None:
+    """Its second seed never begins, and the queue is killed before it can have seen the first one's end."""
+    pytest.importorskip("optuna")
+    run_program(
+        "sweep", "--game", "gym:CartPole-v1", "--steps", "1000", "--eval-every", "500", "--eval-episodes", "4",
+        "--parallel-envs", "4", "--replay-ratio", "32", "--batch-size", "32", "--burnin", "200", "--tau", "0.02",
+        "--policy-tau", "0.02", "--epsilon-steps", "500", "--vary", "learning-rate=1e-3,2e-3,3e-3,4e-3,1e-8", "--seeds",
+        "2", "--jobs", "2", "--prune", "median", "--name", "pruned", cwd=tmp_path,
+    )  # fmt: skip
+    sweep = Sweep(tmp_path / "checkpoints" / "pruned")
+    wait_until(lambda: sweep.plan().pruned, "a setting to be pruned", patience_s=300)
+    queue = sweep.queue_pid()
+    assert queue is not None
+    os.kill(queue, signal.SIGKILL)
+    wait_until(lambda: sweep.queue_pid() is None, "the queue's end")
+    for _ in range(2):  # the second time, there is nothing to do
+        run_program("sweep", "resume", "pruned", cwd=tmp_path)
+        run_program("sweep", "wait", "pruned", cwd=tmp_path)
+    found = status("pruned", tmp_path)
+    assert found["states"] == {"finished": 8, "pruned": 2}
+    hopeless = [each for each in found["runs"] if each["learning_rate"] == 1e-8]
+    assert [each["state"] for each in hopeless] == ["pruned", "pruned"] and hopeless[1]["env_steps"] == 0
+    assert 500 <= hopeless[0]["env_steps"] < 1000 and sweep.run(4).record().checkpoint is not None
+    assert sweep.tries().get(hopeless[0]["run"], 1) == 1 and hopeless[1]["run"] not in sweep.tries()
+    run_program("sweep", "add", "pruned", "--seeds", "1", cwd=tmp_path)
+    assert len(sweep.plan().members) == 14
+    run_program("sweep", "stop", "pruned", cwd=tmp_path)
