@@ -62,8 +62,10 @@ class Evaluations:
 
 
 class Pruner:
-    """Judges each setting that trains at each step, again once there are more to compare it with. No setting is pruned
-    before its step `after`, nor before `STARTUP_SETTINGS` others have finished a run."""
+    """Judges each setting that trains at each step, again once there are more to compare it with.
+
+    No setting is pruned before its step `after`, nor before `STARTUP_SETTINGS` others have finished a run.
+    """
 
     def __init__(self, evaluations: Evaluations) -> None:
         self._evaluations = evaluations

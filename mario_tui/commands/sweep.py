@@ -255,7 +255,8 @@ def _resume(arguments: list[str]) -> int:
         if was_on_cluster:  # what still trains there stops, because its queue is gone
             again += [status for status in RunStatus if status.is_active]
         runs = [sweep.run(number) for number in range(len(plan.members))]
-        sweep.write_tries(sweep.tries() | {run.name: 0 for run in runs if status_of(run) in again})
+        left = [run.name for run in runs if run.name not in plan.pruned and status_of(run) in again]
+        sweep.write_tries(sweep.tries() | dict.fromkeys(left, 0))
     start_queue(sweep)
     print(f"{sweep.name}: goes on; see: mario-tui sweep status {sweep.name}")
     return 0
