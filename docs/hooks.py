@@ -1,13 +1,15 @@
 """MkDocs hook: files of the repository outside `docs/` that pages link to become part of the site.
 
-MkDocs only knows files below `docs/`, but pages show pictures of `bench/` and `tests/` and link to `CONTRIBUTING.md`,
-with relative links that also work on a Git server. Here such a file gets the address `repository/<path>`.
+MkDocs only knows files below `docs/`, but pages show pictures of `bench/` and `tests/` and link to `CONTRIBUTING.md`
+and to `bench/experiments/`, with relative links that also work on a Git server. Here such a file gets the address
+`repository/<path>`, and so do the files that it links to.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from posixpath import dirname, normpath, relpath
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -17,37 +19,52 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 _PREFIX = "repository/"
-_OUTSIDE = re.compile(r"\]\(\.\./([^)#\s]+)")
-_TO_FOLDER = re.compile(r"\[([^\]]+)\]\(\.\./([^)#\s]+)\)")
+_LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    pages = [page.content_string for page in files.documentation_pages()]
-    for path in sorted({unquote(link) for text in pages for link in _OUTSIDE.findall(text)}):
-        if not (ROOT / path).is_file():
-            continue  # MkDocs reports the link
-        uri = _uri(path)
-        if path.endswith(".md"):
-            content = _links_from_root((ROOT / path).read_text("utf-8"))
-            files.append(File.generated(config, uri, content=content))
-        else:
-            files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+    waiting = [(f"docs/{page.src_uri}", page.content_string) for page in files.documentation_pages()]
+    known: set[str] = set()
+    while waiting:
+        page, text = waiting.pop()
+        for path in sorted({_target(page, link) for _, link, _ in _LINK.findall(text)} - known):
+            if path.startswith("docs/") or not (ROOT / path).is_file():
+                continue  # MkDocs knows it, or reports the link
+            known.add(path)
+            if path.endswith(".md"):
+                content = (ROOT / path).read_text("utf-8")
+                waiting.append((path, content))
+                files.append(File.generated(config, _uri(path), content=_for_the_site(content, path)))
+            else:
+                files.append(File.generated(config, _uri(path), abs_src_path=str(ROOT / path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if page.file.src_uri.startswith(_PREFIX):
         return markdown  # written for its place in the site already
-    markdown = _TO_FOLDER.sub(lambda found: found[1] if (ROOT / unquote(found[2])).is_dir() else found[0], markdown)
-    return _OUTSIDE.sub(lambda found: f"]({quote(_uri(unquote(found[1])))}", markdown)
+    return _for_the_site(markdown, f"docs/{page.file.src_uri}")
+
+
+def _for_the_site(text: str, page: str) -> str:
+    """A page of the repository with links that hold in the site; folders have no address there."""
+
+    def link(found: re.Match[str]) -> str:
+        target = _target(page, found[2])
+        if (ROOT / target).is_dir():
+            return found[1]
+        return f"[{found[1]}]({quote(relpath(_uri(target), dirname(_uri(page))))}{found[3] or ''})"
+
+    return _LINK.sub(link, text)
+
+
+def _target(page: str, link: str) -> str:
+    """The path in the repository to which a link of a page leads."""
+    return normpath(f"{dirname(page)}/{unquote(link)}" if dirname(page) else unquote(link))
 
 
 def _uri(path: str) -> str:
     """Where a file is in the site. Brackets and such in names of snapshots would need quoting everywhere."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
     return _PREFIX + re.sub(r"[^\w./-]", "-", path)
-
-
-def _links_from_root(text: str) -> str:
-    """A page of the root: its links to `docs/` go one folder up, those to other files have no target in the site."""
-    text = text.replace("](docs/", "](../")
-    return re.sub(r"\[([^\]]+)\]\((?!\.\./|https?:)[^)]+\)", r"`\1`", text)

@@ -18,7 +18,10 @@ from tests.support.key_tables import with_key_tables
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), ROOT / "checkpoints" / "policies" / "README.md"]
+PAGES = [
+    *sorted(path for folder in (".", "docs", "bench/experiments") for path in (ROOT / folder).glob("*.md")),
+    ROOT / "checkpoints" / "policies" / "README.md",
+]
 CODE = ("engine", "mario_tui", "bench", "tests")
 FOREIGN_FLAGS = {
     "--address", "--backend-store-uri", "--editable", "--generate", "--head", "--local-addr", "--logdir",

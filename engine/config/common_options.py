@@ -1,8 +1,8 @@
 """The options that all games have.
 
 Every field carries its help and its accepted values, so `--help`, validation and the stored `config.toml` can't drift
-apart. Comments name the source of a default: "table" is docs/recipe.md on World 1-1, "trial" a measured Double DQN run
-on it that those recipes started from (32 lanes, 2 CPU cores).
+apart. Comments name the source of a default: "table" is one of bench/experiments on World 1-1, "trial" a measured
+Double DQN run on it that those experiments started from (32 lanes, 2 CPU cores).
 """
 
 from __future__ import annotations

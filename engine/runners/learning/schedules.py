@@ -1,4 +1,5 @@
-"""Schedules that change the learning rate after evaluations. See docs/recipe.md for what they are worth."""
+"""Schedules that change the learning rate after evaluations. See bench/experiments/learning-rate.md for what they
+are worth."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class PlateauSchedule:
     """Cuts the learning rate once: when an evaluation is good, or when evaluations stop improving.
 
     With a constant learning rate the policy of a run keeps changing after it has become good, and loses in one
-    evaluation what it had in the last. More cuts have not helped (docs/recipe.md).
+    evaluation what it had in the last. More cuts have not helped (bench/experiments/learning-rate.md).
     """
 
     def __init__(self, learning_rate: float) -> None:
