@@ -89,7 +89,8 @@ _OF_ALL: dict[str, Preset] = {
 
 @cache
 def presets() -> dict[str, Preset]:
-    """All presets by name. Those of a game are how its policies of these names were trained (docs/policies.md)."""
+    """All presets by name. Those of a game are how its policies of these names were trained
+    (bench/experiments/policies.md)."""
     known = dict(_OF_ALL)
     for game in games():
         known |= {name: preset for name, preset in described(game).presets.items() if name not in known}

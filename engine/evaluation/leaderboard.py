@@ -1,4 +1,5 @@
-"""What is measured of a policy that comes with the package, and the tables of `docs/policies.md`."""
+"""What is measured of a policy that comes with the package, and the tables of `docs/policies.md` and
+`bench/experiments/policies.md`."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def episodes_of(game: Game, emulator: str, task: str) -> int:
 
 
 def leaderboard(where: Path | None = None) -> str:
-    """Markdown tables of all policies in a folder (default: the package's): how they play, how they were trained."""
+    """Markdown tables of all policies in a folder (default: the package's): how they play and, in the last
+    one, how they were trained."""
     known = cards(where)
     tables = [
         table
