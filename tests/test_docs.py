@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -24,12 +25,12 @@ PAGES = [
 ]
 CODE = ("engine", "mario_tui", "bench", "tests")
 FOREIGN_FLAGS = {
-    "--address", "--backend-store-uri", "--editable", "--generate", "--head", "--local-addr", "--logdir",
-    "--max-restarts", "--min-nodes", "--nnodes", "--nodes", "--nproc-per-node", "--ntasks-per-node", "--num-cpus",
-    "--port", "--rdzv-backend", "--rdzv-conf", "--rdzv-endpoint", "--rdzv-id", "--requeue", "--scope",
-    "--snapshot-update", "--standalone", "--system-config", "--tmux", "--user",
+    "--address", "--backend-store-uri", "--editable", "--force-reinstall", "--generate", "--head", "--install",
+    "--local-addr", "--logdir", "--max-restarts", "--min-nodes", "--nnodes", "--nodes", "--nproc-per-node",
+    "--ntasks-per-node", "--num-cpus", "--port", "--rdzv-backend", "--rdzv-conf", "--rdzv-endpoint", "--rdzv-id",
+    "--requeue", "--scope", "--snapshot-update", "--standalone", "--system-config", "--tmux", "--user",
 }  # fmt: skip
-"""Options of Ray, torchrun, SLURM, pip, tensorboard, MLflow, systemd-run and pytest that pages name."""
+"""Options of Ray, torchrun, SLURM, pip, tensorboard, MLflow, systemd-run, Xcode and pytest that pages name."""
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
@@ -120,6 +121,21 @@ def test_the_page_on_plugins_shows_the_game_that_is_tested() -> None:
     folder = ROOT / "tests" / "support" / "plugin_game"
     files = ("pyproject.toml", *(f"plugin_catch/{name}.py" for name in ("game", "lanes", "network", "person")))
     assert {(folder / name).read_text("utf-8").strip() for name in files} <= shown
+
+
+def test_the_messages_of_the_page_on_troubles_are_in_the_source() -> None:
+    """Word for word but for what is filled in, which `...` stands for."""
+    texts = [(ROOT / "Makefile").read_text("utf-8")]
+    for path in (path for package in ("engine", "mario_tui") for path in (ROOT / package).rglob("*.py")):
+        nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        strings = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        texts += [str(node.value) for node in strings if node not in docstrings]
+    rows = re.findall(r"^\| (.+?) \| ", (DOCS / "troubleshooting.md").read_text("utf-8"), re.MULTILINE)
+    messages = [message for row in rows for message in SPAN.findall(row)]
+    assert len(messages) >= 20
+    parts = [part.strip() for message in messages for part in message.split("...") if len(part.strip()) > 2]
+    assert [part for part in parts if not any(part in text for text in texts)] == []
 
 
 def test_the_readme_is_short() -> None:

@@ -1,8 +1,9 @@
 """The pictures of the documentation, of a real run.
 
-    python -m tests.support.pictures [--steps N]
+    python -m tests.support.pictures [--steps N] [--tutorial]
 
-trains for a minute or two and writes `docs/images/*.svg`.
+trains for a minute or two and writes `docs/images/*.svg`; with `--tutorial` until Mario reaches the flag, which takes
+some minutes, and writes the pictures of `docs/tutorial.md` instead.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from textual.pilot import Pilot
 
 from engine.config.reading import make_config
 from engine.host.client import HostProcess
+from engine.protocol.messages import Evaluation
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp
 from mario_tui.widgets.panels.game import GameView
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
-SIZE = (120, 40)
+SIZE, TUTORIAL_SIZE = (120, 40), (80, 24)
 RUN = {"eval_every": 25_000, "steps": 10_000_000}
 
 
@@ -65,17 +67,41 @@ async def take_all(steps: int) -> None:
         await until(pilot, lambda: feed.snapshot().end is not None)
 
 
+async def take_tutorial() -> None:
+    """A run that has just begun, its game, and the first evaluation with a clear, in the dashboard and at home."""
+    host = HostProcess(create_run(make_config({}), "first"))
+    app = MarioApp(open_run=host.run, host=host)
+    async with app.run_test(size=TUTORIAL_SIZE) as pilot:
+        dashboard: Any = app.screen
+        feed, game = dashboard.feed, dashboard.query_one(GameView)
+        await until(pilot, lambda: (now := feed.snapshot().progress) is not None and now.updates > 100)
+        await take(pilot, "tutorial-dashboard")
+        await pilot.press("g")
+        await until(pilot, lambda: game.frame is not None and game.frame.thought is not None)
+        await take(pilot, "tutorial-game")
+        await pilot.press("g")
+        await until(
+            pilot,
+            lambda: any(isinstance(event, Evaluation) and event.clears for event in feed.snapshot().others),
+        )
+        await pilot.press("8", "z")
+        await take(pilot, "tutorial-flag")
+        await pilot.press("escape", "x", "y")
+        await until(pilot, lambda: feed.snapshot().end is not None)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="tests.support.pictures", description="write the pictures of the documentation"
     )
     parser.add_argument("--steps", type=int, default=80_000, help="environment steps before the pictures are taken")
+    parser.add_argument("--tutorial", action="store_true", help="the pictures of docs/tutorial.md")
     options = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"] = folder
         os.chdir(folder)
-        asyncio.run(take_all(options.steps))
+        asyncio.run(take_tutorial() if options.tutorial else take_all(options.steps))
 
 
 if __name__ == "__main__":
