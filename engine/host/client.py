@@ -91,7 +91,7 @@ class HostClient:
             if run.is_alive():
                 why = error.strerror or error
                 raise UnreachableError(f"{run.name}: its host does not answer at {record.socket} ({why})") from None
-            raise UserError(f"{run.name}: is not running (state: {record.state})") from None
+            raise UserError(f"{run.name}: is not running (state: {record.told_state})") from None
         self._stream = self._socket.makefile("rb")
         try:
             hello = read_message(self._stream, _decode_greeting)

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Literal
 
 import msgspec
 import psutil
@@ -93,6 +93,11 @@ class RunRecord(msgspec.Struct, kw_only=True):
     best: BestEvaluation | None = None
     reason: str = ""
     checkpoint: str | None = None
+
+    @property
+    def told_state(self) -> State | Literal["stopped"]:
+        """The state as people and scripts are told it."""
+        return end_state(self.env_steps, self.steps, self.reason) if self.state == "finished" else self.state
 
     @property
     def elsewhere(self) -> str:
@@ -252,6 +257,16 @@ class Run:
             return owner.pid != os.getpid() and "engine.host" in process.cmdline() and Path(process.cwd()) == self.path
         except (OSError, OverflowError, ValueError, psutil.Error):
             return False
+
+
+def end_state(env_steps: int, steps: int, reason: str) -> Literal["finished", "stopped"]:
+    """How a run is said to have ended that ended in order after `env_steps` of `steps`, 0 if that was unknown."""
+    return "finished" if env_steps >= steps > 0 or is_complete(reason) else "stopped"
+
+
+def is_complete(reason: str) -> bool:
+    """Whether a run ended because its steps or its episodes are done."""
+    return reason.endswith("are done")
 
 
 def machine_name() -> str:

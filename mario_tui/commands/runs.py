@@ -106,6 +106,7 @@ def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:
         fields["best"] |= mean_keys(record.best.means)
     return {
         **fields,
+        "state": record.told_state,
         "path": str(run.path),
         "options": options_of(run) or None,
         **msgspec.to_builtins(read_annotation(run)),

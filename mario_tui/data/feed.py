@@ -35,7 +35,7 @@ from engine.protocol.messages import (
 )
 from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
-from engine.runs.run import Run, RunRecord
+from engine.runs.run import Run, RunRecord, end_state
 from mario_tui.data.run_status import RunStatus
 
 LOOK_S = 2.0
@@ -85,7 +85,7 @@ class Snapshot:
         if self.followed and isinstance(self.end, Failed):
             return RunStatus.FAILED
         if self.followed and isinstance(self.end, Finished) and self.hello is not None:
-            return RunStatus.of_end(self.end.summary.env_steps, self.hello.steps, self.end.summary.reason)
+            return RunStatus(end_state(self.end.summary.env_steps, self.hello.steps, self.end.summary.reason))
         if not self.connected:
             return self.recorded[0]
         if self.silent_s:

@@ -41,14 +41,7 @@ class RunStatus(StrEnum):
     @classmethod
     def of_record(cls, record: RunRecord) -> RunStatus:
         """The state that a run's record tells."""
-        if record.state == "finished":
-            return cls.of_end(record.env_steps, record.steps, record.reason)
-        return cls(record.state)
-
-    @classmethod
-    def of_end(cls, env_steps: int, steps: int, reason: str) -> RunStatus:
-        """The state of a run that has ended in order after `env_steps` of `steps`, 0 if that was unknown."""
-        return cls.FINISHED if env_steps >= steps > 0 or is_complete(reason) else cls.STOPPED
+        return cls(record.told_state)
 
     @property
     def rank(self) -> int:
@@ -64,8 +57,3 @@ class RunStatus(StrEnum):
     def is_active(self) -> bool:
         """Whether a host is alive, as far as known."""
         return self in (*ACTIVE, RunStatus.CONNECTING, RunStatus.UNREACHABLE)
-
-
-def is_complete(reason: str) -> bool:
-    """Whether a run ended because its steps or its episodes are done."""
-    return reason.endswith("are done")

@@ -283,7 +283,7 @@ async def test_the_list_names_a_state_as_home_does(tmp_path: Path, capsys: pytes
     run(["runs", "--run-dir", str(tmp_path)])
     assert capsys.readouterr().out.splitlines()[1].split()[1] == "stopped"
     run(["runs", "--json", "--run-dir", str(tmp_path)])
-    assert json.loads(capsys.readouterr().out)[0]["state"] == "finished"
+    assert json.loads(capsys.readouterr().out)[0]["state"] == "stopped"
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(120, 40)):
         assert "■ stopped" in [str(cell) for cell in app.screen.query_one(RunsTable).get_row_at(0)]

@@ -8,11 +8,11 @@ from rich.text import Text
 
 from engine.protocol.messages import Changed, Episode, Evaluation, Failed, Finished, KeptEvent, Log, Phase, Ready, Saved
 from engine.protocol.outcome import Outcome
+from engine.runs.run import is_complete
 from engine.runtime.text import printable
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import counted, short, whole
+from mario_tui.data.format import counted, number_or_whole, short
 from mario_tui.data.outcome_text import judged, reached
-from mario_tui.data.run_status import is_complete
 from mario_tui.widgets.base.movable_lines import MovableLines
 from mario_tui.widgets.base.panel import Panel
 
@@ -116,7 +116,11 @@ def describe(event: KeptEvent, outcome: Outcome) -> Text:
             )
         case Episode():
             text = Text(f"{short(event.env_steps):>6}  lane {event.actor}.{event.lane}: return ")
-            parts = [whole(event.episode_return), reached(outcome, event.results), counted(event.length, "step")]
+            parts = [
+                number_or_whole(event.episode_return),
+                reached(outcome, event.results),
+                counted(event.length, "step"),
+            ]
             text.append(", ".join(filter(None, parts)))
             if event.success and outcome.goal is not None:
                 text.append(f"  ⚑ {outcome.goal.label}!", style="bold yellow")

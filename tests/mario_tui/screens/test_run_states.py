@@ -11,10 +11,9 @@ import pytest
 from engine.protocol.framing import pack
 from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Lanes
 from engine.runs.recording import read_recording
-from engine.runs.run import Run
+from engine.runs.run import Run, end_state
 from mario_tui.app import MarioApp
 from mario_tui.data.program import program
-from mario_tui.data.run_status import RunStatus
 from mario_tui.headless import _progress_line
 from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.view import x_text
@@ -88,7 +87,7 @@ async def test_all_episodes_are_a_finish(tmp_path: Path) -> None:
 
 
 def test_the_last_step_finishes_a_run_whoever_stopped_it() -> None:
-    assert [RunStatus.of_end(steps, 2000, "received SIGTERM") for steps in (1999, 2000, 2031)] == [
+    assert [end_state(steps, 2000, "received SIGTERM") for steps in (1999, 2000, 2031)] == [
         "stopped", "finished", "finished",
     ]  # fmt: skip
 
