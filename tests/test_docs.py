@@ -25,10 +25,10 @@ PAGES = [
 ]
 CODE = ("engine", "mario_tui", "bench", "tests")
 FOREIGN_FLAGS = {
-    "--address", "--backend-store-uri", "--editable", "--force-reinstall", "--generate", "--head", "--install",
+    "--address", "--backend-store-uri", "--editable", "--extra-index-url", "--force-reinstall", "--generate", "--head", "--install",
     "--local-addr", "--logdir", "--max-restarts", "--min-nodes", "--nnodes", "--nodes", "--nproc-per-node",
     "--ntasks-per-node", "--num-cpus", "--port", "--rdzv-backend", "--rdzv-conf", "--rdzv-endpoint", "--rdzv-id",
-    "--requeue", "--scope", "--snapshot-update", "--standalone", "--system-config", "--tmux", "--user",
+    "--pip-args", "--requeue", "--scope", "--snapshot-update", "--standalone", "--system-config", "--tmux", "--user",
 }  # fmt: skip
 """Options of Ray, torchrun, SLURM, pip, tensorboard, MLflow, systemd-run, Xcode and pytest that pages name."""
 
@@ -139,7 +139,7 @@ def test_the_messages_of_the_page_on_troubles_are_in_the_source() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 90
 
 
 def test_every_page_is_in_the_navigation_and_in_both_tables() -> None:
@@ -149,9 +149,8 @@ def test_every_page_is_in_the_navigation_and_in_both_tables() -> None:
     assert set(re.findall(r"^\| \[[^]]+\]\(([\w-]+\.md)\)", (DOCS / "index.md").read_text("utf-8"), re.MULTILINE)) == (
         pages - {"index.md"}
     )
-    assert set(
-        re.findall(r"^\| \[[^]]+\]\(docs/([\w-]+\.md)\)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
-    ) == (pages - {"index.md", "contributing.md"})
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text("utf-8")))
+    assert linked == pages - {"index.md", "contributing.md"}
 
 
 def test_key_tables_agree_with_the_bindings() -> None:
