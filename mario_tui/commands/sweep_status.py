@@ -21,7 +21,7 @@ from mario_tui.data.sweep_table import (
     SettingResult,
     as_csv,
     as_markdown,
-    command_of,
+    commands_of,
     member_row,
     results_of,
     row,
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
     elif options.csv:
         print(printable(as_csv([member_row(each) for each in members]), lines=True) if members else "", end="")
     elif options.markdown:
-        print(as_markdown(results, first, command_of(plan)), end="")
+        print(as_markdown(results, first, commands_of(plan)), end="")
     else:
         _print_table(sweep, plan, results, first, by_run=options.runs)
     return 0

@@ -17,7 +17,7 @@ _RESAMPLES = 2000
 _REMEMBERED = 4096
 """A live table asks for the estimates of the same values again and again."""
 Statistic = Literal["mean", "iqm"]
-STATISTICS: dict[Statistic, str] = {"mean": "mean", "iqm": "interquartile mean"}
+"""`iqm`: the interquartile mean."""
 Sample = tuple[float, ...]
 """What the seeds of one setting have reached."""
 

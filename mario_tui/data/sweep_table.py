@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -153,8 +154,8 @@ EXPLAINED = (
 )
 
 
-def as_markdown(results: Sequence[SettingResult], first: SettingResult | None, command: str) -> str:
-    """The table for a paper or a pull request, with the command that made it."""
+def as_markdown(results: Sequence[SettingResult], first: SettingResult | None, commands: Sequence[str]) -> str:
+    """The table for a paper or a pull request, with the commands that make it again."""
     lines = [
         "| setting | seeds done | env steps | best evaluation | last episodes | better |",
         "|---|---|---|---|---|---|",
@@ -166,7 +167,8 @@ def as_markdown(results: Sequence[SettingResult], first: SettingResult | None, c
             f"| `{setting}` | {result.done} of {runs}{pruned} | {result.env_steps:,} | "
             f"{shown(result.best)} | {shown(result.last)} | {share(result.improves(first))} |"
         )
-    return "\n".join([*lines, "", EXPLAINED, f"`{command}`", ""])
+    listing = [f"`{commands[0]}`"] if len(commands) == 1 else ["", "```bash", *commands, "```"]
+    return "\n".join([*lines, "", EXPLAINED, *listing, ""])
 
 
 def _in_table(text: str) -> str:
@@ -203,17 +205,23 @@ def listed(value: Any) -> str:
     return ",".join(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
 
 
-def command_of(plan: SweepPlan) -> str:
-    """A command that makes a sweep of these values, though not of a sample of their combinations only."""
+def commands_of(plan: SweepPlan) -> list[str]:
+    """What makes a sweep with these runs: one command for all combinations of the values, else one for each setting."""
     if not plan.members:
-        return "mario-tui sweep"
+        return ["mario-tui sweep"]
+    varied = {name: dict.fromkeys(listed(each[name]) for each in plan.settings if name in each) for name in plan.varied}
+    if len(plan.settings) == math.prod(map(len, varied.values())):
+        return [_command(plan, {name: ",".join(values) for name, values in varied.items()})]
+    return [_command(plan, {name: listed(value) for name, value in each.items()}) for each in plan.settings]
+
+
+def _command(plan: SweepPlan, varied: Mapping[str, str]) -> str:
     words = ["mario-tui", "sweep"]
     for name, value in plan.options.items():
-        flag = f"--{name.replace('_', '-')}"
-        words += [flag if value else flag.replace("--", "--no-", 1)] if isinstance(value, bool) else [flag, str(value)]
-    for name in plan.varied:
-        values = dict.fromkeys(listed(member.settings[name]) for member in plan.members if name in member.settings)
-        words += ["--vary", f"{name.replace('_', '-')}={','.join(values)}"]
+        on = isinstance(value, bool)
+        words += [flag(name) if value else flag(f"no_{name}")] if on else [flag(name), str(value)]
+    for name, values in varied.items():
+        words += ["--vary", f"{flag(name)[2:]}={values}"]
     seeds = {member.seed for member in plan.members}
     words += ["--seeds", str(len(seeds)), *(["--first-seed", str(min(seeds))] if min(seeds) else [])]
-    return shlex.join(words)
+    return printable(shlex.join(words))

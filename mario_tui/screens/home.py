@@ -15,13 +15,14 @@ from textual.widgets import DataTable, Input, Static
 from engine.config.command_line import command_line, options_apart
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.runs.annotation import Annotation, read_annotation, write_annotation
-from engine.runs.registry import delete_run, list_runs
+from engine.runs.annotation import Annotation, write_annotation
+from engine.runs.registry import delete_run
 from engine.runs.run import Run
 from engine.runs.trust import check_code
 from mario_tui.data.form import text_of_value
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings, keys_in
+from mario_tui.data.listed import Listed, read_listed
 from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.base import PlaceScreen
@@ -29,10 +30,11 @@ from mario_tui.screens.compare import compare, compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume
+from mario_tui.screens.sweep import SweepScreen
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.preview import Preview
-from mario_tui.widgets.runs_table import Listed, RunsTable
+from mario_tui.widgets.runs_table import RunsTable
 
 _REFRESH_S = 1.0
 _SHARE = 20
@@ -102,8 +104,7 @@ class HomeScreen(PlaceScreen[None]):
             took_s = 0.0
             if self.is_current or not self.has_read:
                 began = time.monotonic()
-                runs = await asyncio.to_thread(_read, self.mario.run_dir)
-                self._show_runs(runs)
+                self._show_runs(await asyncio.to_thread(self._read))
                 if not self.has_read:
                     self.has_read = True
                     self.app.call_next(self.mario.deliver)
@@ -122,6 +123,12 @@ class HomeScreen(PlaceScreen[None]):
         keymap = self.mario.settings.keys
         actions = [key for key in keys_in("home") if key.action in _WITHOUT_RUNS] + keys_in("everywhere")
         return {name for key in actions for name in keymap.get(key.id, key.keys).split(",")}
+
+    def _read(self) -> list[Listed] | UserError:
+        try:
+            return read_listed(self.mario.run_dir)
+        except UserError as error:
+            return error
 
     def _show_runs(self, runs: list[Listed] | UserError) -> None:
         """Show the runs; if they can't be read, say so once and keep those that are shown."""
@@ -145,8 +152,9 @@ class HomeScreen(PlaceScreen[None]):
             start = f" Press {self.mario.key('home.new')}, then Enter twice to train Mario on stage 1-1, the default."
             self._show_hint("No runs yet." + start * (not self.mario.read_only))
             return
-        active = sum(listed.status.is_active for listed in table.listed)
-        parts = [f"{counted(len(table.listed), 'run')}, {active} active"]
+        runs = [listed for listed in table.listed if listed.sweep is None]
+        active = sum(listed.status.is_active for listed in runs)
+        parts = [f"{counted(len(runs), 'run')}, {active} active"]
         if silent := sum(listed.status is RunStatus.SILENT for listed in table.listed):
             parts.append(f"{silent} not responding")
         if table.wanted:
@@ -169,9 +177,11 @@ class HomeScreen(PlaceScreen[None]):
         await self.run_action("open")
 
     def action_open(self) -> None:
-        """Open the dashboard of the selected run; without any run, open the new-run form."""
+        """Open the dashboard of the selected run, or the sweep; without any run, open the new-run form."""
         current = self.table.current()
-        if current is not None:
+        if current is not None and current.sweep is not None:
+            self.app.push_screen(SweepScreen(current.sweep.sweep))
+        elif current is not None:
             self.mario.open_dashboard(current.run)
         elif not self.table.listed and not self.mario.read_only:
             self.action_new()
@@ -190,9 +200,12 @@ class HomeScreen(PlaceScreen[None]):
             resume(self, current.run, self._started)
 
     def _the_one(self, done: str) -> Listed | None:
-        """The selected run, for what can be done with one alone. None without runs, or if others are marked and could
-        be meant, which a notice says."""
+        """The selected run, for what can be done with one alone. None without runs, of a sweep, or if others are marked
+        and could be meant, which a notice says."""
         current = self.table.current()
+        if current is not None and current.sweep is not None:
+            self.notify(f"One run can be {done} at a time, not a sweep", severity="warning")
+            return None
         if current is not None and self.table.marked - {current.key}:
             clear = self.mario.key("home.clear")
             self.notify(f"One run can be {done} at a time; clear the marks first ({clear})", severity="warning")
@@ -243,6 +256,11 @@ class HomeScreen(PlaceScreen[None]):
 
     # ------------------------------------------------------------------------------------------ several
 
+    def _chosen_runs(self) -> list[Run]:
+        """The marked runs, or the selected one, and those of sweeps, each once."""
+        runs = {run.path: run for listed in self.table.chosen() for run in listed.runs}
+        return list(runs.values())
+
     def action_mark(self) -> None:
         self.table.toggle_mark()
 
@@ -250,16 +268,17 @@ class HomeScreen(PlaceScreen[None]):
         self.table.toggle_all_marks()
 
     def action_compare(self) -> None:
-        chosen = self.table.chosen()
+        chosen = self._chosen_runs()
         if len(chosen) == 1:
-            compare_with_others(self, chosen[0].run)
+            compare_with_others(self, chosen[0])
         elif chosen:
-            compare(self, [listed.run for listed in chosen])
+            compare(self, chosen)
 
     def action_delete(self) -> None:
-        """Delete the marked runs, or the selected one, unless one of them is running."""
-        chosen = [listed.run for listed in self.table.chosen()]
+        """Delete the marked runs, or the selected one, unless one of them is running; of a sweep all its runs."""
+        chosen = self._chosen_runs()
         alive = [run.name for run in chosen if run.is_alive()]
+        alive += [each.record.name for each in self.table.chosen() if each.sweep and each.status.is_active]
         if alive:
             self.notify(f"Stop before deleting: {', '.join(alive)}", severity="warning")
             return
@@ -314,15 +333,3 @@ class HomeScreen(PlaceScreen[None]):
 
     def action_quit_app(self) -> None:
         self.app.exit()
-
-
-def _read(run_dir: str | None) -> list[Listed] | UserError:
-    found = []
-    try:
-        runs = list_runs(run_dir)
-    except UserError as error:
-        return error
-    for run in runs:
-        with contextlib.suppress(UserError):  # deleted in the meantime
-            found.append(Listed(run, run.record(), read_annotation(run)))
-    return found

@@ -33,7 +33,7 @@ from mario_tui.data.sweep_table import (
     SettingResult,
     as_csv,
     as_markdown,
-    command_of,
+    commands_of,
     member_row,
     results_of,
     setting_text,
@@ -57,8 +57,8 @@ _VIEWS = ("table", "curves", "options")
 """Where there is room, the view of the table has the others below it."""
 _TALL, _LEAST_BESIDE_ROWS = 34, 18
 """Lines of a screen with such room, and those that it must have besides the settings if it has fewer."""
-_BETWEEN = "   "
-"""Two names of settings on a line."""
+_BETWEEN, _MOST_LINES = "   ", 2
+"""What is between the names of two settings; lines of names at most."""
 _RETURN = "mean_return"
 
 
@@ -223,7 +223,8 @@ class SweepScreen(ChartScreen):
         """Of two marked settings, the probability that a run of the one is better than one of the other; otherwise what
         the column of the table says."""
         text = Text(overflow="fold")
-        if than is not None and len(marked) != 2:
+        is_told = any(column.key == "better" for column in self._table.visible_columns())
+        if than is not None and is_told and len(marked) != 2:
             text.append("better: probability to be above a run of ").append_text(_named(than))
         if len(marked) == 2:
             for one, other in (marked, marked[::-1]):
@@ -237,8 +238,11 @@ class SweepScreen(ChartScreen):
     def _show_markers(self, shown: Sequence[ListedSetting]) -> None:
         """As many settings on a line as it has room for: what is wrapped could break between marker and name."""
         lines, room = [Text()], self.size.width - 2
-        for name in map(_named, shown):
+        for count, name in enumerate(map(_named, shown)):
             if lines[-1] and lines[-1].cell_len + len(_BETWEEN) + name.cell_len > room:
+                if len(lines) == _MOST_LINES:
+                    lines.append(Text(f"and {len(shown) - count:,} more", style="dim"))
+                    break
                 lines.append(Text())
             lines[-1].append(_BETWEEN * bool(lines[-1])).append_text(name)
         self.query_one("#markers", Static).update(Text("\n").join(lines))
@@ -367,12 +371,12 @@ class SweepScreen(ChartScreen):
         self._wake.set()
 
     def action_export(self) -> None:
-        """Save the runs as CSV, and the table as Markdown with the command."""
+        """Save the runs as CSV, and the table as Markdown with its commands."""
         if (reading := self._reading) is None:
             return
         runs = printable(as_csv([member_row(m) for result in reading.results for m in result.members]), lines=True)
         first = reading.results[0] if reading.results else None
-        table = as_markdown(reading.results, first, command_of(reading.plan))
+        table = as_markdown(reading.results, first, commands_of(reading.plan))
         try:
             path = save_files(self._sweep.name, {".csv": runs, ".md": table}, self.saved_in())
         except OSError as error:
@@ -382,7 +386,7 @@ class SweepScreen(ChartScreen):
 
     def action_copy(self) -> None:
         if self._reading is not None:
-            self.app.push_screen(TextScreen(self._sweep.name, command_of(self._reading.plan)))
+            self.app.push_screen(TextScreen(self._sweep.name, "\n".join(commands_of(self._reading.plan))))
 
     def action_stop(self) -> None:
         self._ask("Stop", "Its runs write their last checkpoints and end, and no more are started.", "stopped")

@@ -15,16 +15,18 @@ from textual.widgets import Static
 from engine.config.command_line import command_line
 from engine.config.reported_loop import ReportedLoop
 from engine.errors import UserError
+from engine.runs.sweep import SweepPlan
 from engine.runtime.home import home
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, fraction, number, short
+from mario_tui.data.listed import Listed
 from mario_tui.data.recorded import recorded_state
+from mario_tui.data.sweep_table import commands_of
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
 from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.view import ChartView
 from mario_tui.widgets.panels.header import state_text
-from mario_tui.widgets.runs_table import Listed
 
 _SETTLE_S = 0.1
 """Delay before reading, so that runs the cursor only passes are not read."""
@@ -123,8 +125,10 @@ def describe(listed: Listed) -> Text:
     text.append(f"\nreturn   {number(record.mean_return)}")
     text.append(f"\nrunner   {printable(record.runner)}")
     try:
-        described = listed.run.description()
-        if isinstance(described, ReportedLoop):
+        described = listed.run.description() if listed.sweep is None else listed.sweep.plan
+        if isinstance(described, SweepPlan):
+            text.append("".join(f"\n{command}" for command in commands_of(described)), style="dim")
+        elif isinstance(described, ReportedLoop):
             options = "  ".join(f"{name}={value}" for name, value in described.options().items())
             text.append(f"\n{options}", style="dim")
         else:

@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.text import Text
 
-from engine.runs.annotation import Annotation
-from engine.runs.run import Run, RunRecord
 from engine.runtime.text import printable
 from mario_tui.data.format import duration, moment, number, short
+from mario_tui.data.listed import Listed
 from mario_tui.data.run_filter import matches, options_of, text_of, words_of
-from mario_tui.data.run_status import RunStatus
 from mario_tui.widgets.base.marked_table import GAP, MARK_WIDTH, Column, MarkedTable, right
 from mario_tui.widgets.panels.header import state_text
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A run and its record at the time of reading."""
-
-    run: Run
-    record: RunRecord
-    annotation: Annotation
-
-    @property
-    def key(self) -> str:
-        return str(self.run.path)
-
-    @property
-    def status(self) -> RunStatus:
-        return RunStatus.of_record(self.record)
 
 
 def _steps(listed: Listed) -> Text:
@@ -41,7 +22,7 @@ def _steps(listed: Listed) -> Text:
 
 def _name(listed: Listed) -> Text:
     machine = listed.record.elsewhere
-    return Text.assemble(printable(listed.record.name), (printable(f" @{machine}") if machine else "", "dim"))
+    return Text.assemble(listed.label, (printable(f" @{machine}") if machine else "", "dim"))
 
 
 def _mean(listed: Listed) -> float:
@@ -121,5 +102,5 @@ class RunsTable(MarkedTable[Listed]):
         return row.key, row.record, row.annotation
 
     def _longest_name(self) -> int:
-        names = (len(printable(listed.record.name)) for listed in self.listed if self.matches(listed))
+        names = (len(listed.label) for listed in self.listed if self.matches(listed))
         return min(max(names, default=0), _LONGEST_NAME)

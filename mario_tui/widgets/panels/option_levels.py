@@ -14,7 +14,7 @@ from rich.text import Text
 from engine.runtime.text import printable
 from mario_tui.data.format import fraction, number, shortened
 from mario_tui.data.sweep_levels import Level, OptionLevels
-from mario_tui.data.sweep_statistics import STATISTICS, Statistic
+from mario_tui.data.sweep_statistics import Statistic
 from mario_tui.widgets.base.movable_lines import MovableLines
 from mario_tui.widgets.charts.comparison import Series
 from mario_tui.widgets.charts.ticks import round_ticks, tick_labels
@@ -71,8 +71,8 @@ class OptionLevelsPanel(MovableLines):
         self._top = max(0, min(self._top, len(lines) - height + 1))
         head = Text(f"{'':{room}}{'runs':>{_RUNS}}{self._statistic:>{_VALUE}}  {scale.labels()}", style="dim")
         shown = lines[self._top : self._top + height - 1]
-        rest = "" if len(shown) == len(lines) else f", {self._top + 1}–{self._top + len(shown)} of {len(lines)}"
-        note = f"{STATISTICS[self._statistic]}, 95 % interval{rest}"
+        is_whole = len(shown) == len(lines)
+        note = "95 % intervals" if is_whole else f"{self._top + 1}–{self._top + len(shown)} of {len(lines)}"
         self.paint(self.text_lines(Text("\n", no_wrap=True).join([head, *shown]), width), note=note)
 
     def _level(self, level: Level, room: int, scale: _Scale) -> list[Text]:
@@ -88,7 +88,7 @@ class OptionLevelsPanel(MovableLines):
                     cells[low], cells[high] = "├", "┤"
             cells[scale.column(best.value)] = "┃"
         line.append("".join(cells).rstrip(), style=self.ink("line-widget--title"))
-        return [line, self._markers(level, room, scale)]
+        return [line, self._markers(level, room, scale)] if level.settings else [line]
 
     def _markers(self, level: Level, room: int, scale: _Scale) -> Text:
         """The settings' markers; where several have the same place, a marked one is seen."""

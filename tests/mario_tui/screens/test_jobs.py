@@ -16,7 +16,7 @@ from engine.runs import checkpoints
 from engine.runs.checkpoints import Entry, Manifest
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
-from mario_tui.screens import home
+from mario_tui.data.listed import read_listed
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
@@ -78,13 +78,13 @@ async def test_resuming_from_the_form_leaves_it_free(tmp_path: Path) -> None:
 
 async def test_home_handles_keys_before_it_has_read_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder_of_runs(tmp_path, b="finished", a="finished")
-    may_read, read = threading.Event(), home._read
+    may_read = threading.Event()
 
     def read_late(run_dir: str | None) -> Any:  # as from a slow disk
         may_read.wait()
-        return read(run_dir)
+        return read_listed(run_dir)
 
-    monkeypatch.setattr(home, "_read", read_late)
+    monkeypatch.setattr("mario_tui.screens.home.read_listed", read_late)
     app = MarioApp(run_dir=str(tmp_path))
     try:
         async with super(MarioApp, app).run_test(size=(80, 24)) as pilot:  # does not wait for the runs

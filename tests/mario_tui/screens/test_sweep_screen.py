@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from engine.config.reading import make_config
 from engine.runs.run import BestEvaluation, Run
@@ -17,7 +18,7 @@ from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.sweep import SweepScreen
 from tests.mario_tui.screens.test_compared_runs import points_up_to
-from tests.support.app import record_of, said, shown_as, text, until, write_recording
+from tests.support.app import names, record_of, said, shown_as, table_of, text, until, write_recording
 
 REACHED = {(0.001, 1): (5.0, 7.0), (0.001, 3): (1.0, 2.0), (0.0001, 1): (6.0, 8.0), (0.0001, 3): (3.0, None)}
 """Best evaluations of both seeds, by learning rate and n-step; the last one has not begun."""
@@ -106,6 +107,23 @@ async def test_curves_and_options_show_means_with_intervals(sweep: Sweep) -> Non
         assert "IQM" in text(screen, "title")
         await pilot.press("escape")
         assert screen._table.has_focus
+
+
+async def test_home_lists_a_sweep_above_its_runs(sweep: Sweep) -> None:
+    app = MarioApp(run_dir=str(sweep.path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        assert names(app)[0] == "rates (sweep of 8)" and len(names(app)) == 8
+        row = [str(cell).strip() for cell in table_of(app).get_row_at(0)]
+        assert row[1:5] == ["■ stopped", "rates (sweep of 8)", "sweep", "21.0k/24.0k"]
+        await pilot.press("g", "r")
+        assert "not a sweep" in said(pilot.app)
+        await pilot.press("d")
+        await until(pilot, lambda: pilot.app.screen.query("#yes"), "the question")
+        assert "Delete 7 runs?" in str(pilot.app.screen.query(Static).first().render())
+        await pilot.press("n", "enter")
+        await opened(pilot)
+        await pilot.press("escape")
+        await shown_as(pilot, HomeScreen)
 
 
 async def test_it_follows_saves_and_stops_the_sweep(sweep: Sweep) -> None:
