@@ -13,7 +13,7 @@ from engine.protocol.messages import Episode, Failed
 from engine.protocol.outcome import Outcome
 from engine.protocol.play import Filmed, Playing, PlayReport
 from engine.runtime.text import printable
-from mario_tui.data.format import counted
+from mario_tui.data.format import counted, number_or_whole
 from mario_tui.data.outcome_text import is_cleared, reached
 from mario_tui.engine_command import EngineCommand
 
@@ -70,7 +70,7 @@ def record(arguments: Sequence[str]) -> int:
 
 def _episode_text(episode: Episode, outcome: Outcome) -> str:
     """`return 2530, x 3161, flag`."""
-    parts = [f"return {episode.episode_return:.0f}", reached(outcome, episode.results)]
+    parts = [f"return {number_or_whole(episode.episode_return)}", reached(outcome, episode.results)]
     if is_cleared(outcome) and outcome.goal is not None:
         parts.append(outcome.goal.label if episode.success else f"no {outcome.goal.label}")
     return ", ".join(filter(None, parts))

@@ -51,7 +51,7 @@ from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
 from engine.runtime.text import printable
 from mario_tui.data.exit_status import exit_status
-from mario_tui.data.format import counted, duration, number
+from mario_tui.data.format import counted, duration, number, number_or_whole
 from mario_tui.data.missed import Received
 from mario_tui.data.outcome_text import is_cleared, judged, reached
 from mario_tui.launch import Plan, busy_warning
@@ -393,7 +393,8 @@ def _line(event: Any, outcome: Outcome) -> str | None:
             return f"warning: this output was read too slowly; missing: {missing}"
         case Episode(success=True):
             goal = "goal" if outcome.goal is None else outcome.goal.label
-            return f"{goal}! episode {event.episode:,}, lane {event.lane}, return {event.episode_return:.0f}"
+            value = number_or_whole(event.episode_return)
+            return f"{goal}! episode {event.episode:,}, lane {event.lane}, return {value}"
         case _:
             return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def number(value: float | None) -> str:
@@ -54,12 +54,12 @@ def steps(value: float) -> str:
     return f"{short(value)} steps"
 
 
-def fitting(value: float, cells: int) -> str:
-    """`number`, or a coarser form that fits in `cells` cells; seven are enough for every number."""
-    text = number(value)
+def fitting(value: float, cells: int, form: Callable[[float], str] = number) -> str:
+    """The number in that form, or in a coarser one that fits in `cells` cells; seven are enough for every number."""
+    text = form(value)
     if len(text) <= cells:
         return text
-    coarser = [short(value)] if abs(value) >= 1 else []
+    coarser = [short(value), short(value, 0)] if abs(value) >= 1 else [f"{value:.2f}"] if abs(value) >= 0.01 else []
     return next((text for text in coarser if len(text) <= cells), _power(value, 0)[:cells])
 
 
@@ -74,14 +74,10 @@ def shortened(text: str, cells: int) -> str:
     return text if len(text) <= cells else f"…{text[len(text) - max(0, cells - 1) :]}"
 
 
-def whole(value: float) -> str:
-    """A number without decimals, in scientific notation if it is very large."""
-    return f"{value:.0f}" if _is_finite(value) and abs(value) < 1e9 else number(value)
-
-
 def number_or_whole(value: float) -> str:
-    """A whole number without decimals; another one as `number`."""
-    return number(value) if value % 1 else whole(value)
+    """The return or a result of an episode: a whole number without decimals, unless it is very large; another one as
+    `number`."""
+    return f"{value:.0f}" if _is_finite(value) and abs(value) < 1e9 and value % 1 == 0 else number(value)
 
 
 def out_of(done: int, total: int, of: str = " of ") -> str:

@@ -8,7 +8,7 @@ from engine.config.games import GAMES, game_of
 from engine.protocol.messages import Evaluation
 from engine.protocol.outcome import Outcome
 from engine.protocol.results import TaskScore
-from mario_tui.data.format import counted, number, number_or_whole, whole
+from mario_tui.data.format import counted, number, number_or_whole
 
 
 def outcome_of(game: str) -> Outcome:
@@ -48,7 +48,7 @@ def goals(outcome: Outcome, count: int) -> str:
 def judged(outcome: Outcome, evaluation: Evaluation | TaskScore) -> str:
     """The result of an evaluation."""
     if is_cleared(outcome):
-        return f"{evaluation.clears}/{evaluation.episodes} cleared, return {whole(evaluation.mean_return)}"
+        return f"{evaluation.clears}/{evaluation.episodes} cleared, return {number(evaluation.mean_return)}"
     results = outcome.named(evaluation.results) if isinstance(evaluation, Evaluation) else evaluation.results
     value = judged_value(outcome, 0.0, evaluation.mean_return, results)
     mean = f"{counted(evaluation.episodes, 'game')}, mean {judged_label(outcome)} {number(value)}"

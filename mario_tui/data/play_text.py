@@ -61,12 +61,12 @@ class Results:
             return ""
         if not is_cleared(self.outcome):
             return self._games()
-        mean = number(self.total_return / self.episodes)
-        return f"{self.successes} of {self.episodes:,} cleared, mean return {mean}, best {self._label} {self.best:,.0f}"
+        mean, best = number(self.total_return / self.episodes), f"{self._label} {number_or_whole(self.best)}"
+        return f"{self.successes} of {self.episodes:,} cleared, mean return {mean}, best {best}"
 
     def _games(self) -> str:
         mean = self.total / self.episodes
-        return f"{counted(self.episodes, 'game')}, mean {self._label} {mean:.1f}, best {number_or_whole(self.best)}"
+        return f"{counted(self.episodes, 'game')}, mean {self._label} {number(mean)}, best {number_or_whole(self.best)}"
 
 
 def facts(shown: Mapping[str, int | str]) -> str:

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from engine.protocol.messages import Episode, Lane
 from engine.protocol.outcome import Outcome
-from mario_tui.data.format import counted, number, short, thousandths
+from mario_tui.data.format import counted, number, number_or_whole, short, thousandths
 from mario_tui.data.outcome_text import goals, reached
 from mario_tui.screens.base import Modal
 from mario_tui.widgets.base.panel import sparkline
@@ -57,23 +57,24 @@ def describe(lane: Lane, episodes: Sequence[Episode], outcome: Outcome) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{counted(lane.episodes, 'episode')}, epsilon {thousandths(lane.epsilon)}")
     text.append(f"{goals(outcome, lane.clears)}\n")
-    for name, value in (("last", lane.last_return), ("mean of 20", lane.mean_return), ("best", lane.best_return)):
-        text.append(f"{name} ", style="dim").append(f"{number(value)}   ", style="bold")
+    returns = number_or_whole(lane.last_return), number(lane.mean_return), number_or_whole(lane.best_return)
+    for name, value in zip(("last", "mean of 20", "best"), returns, strict=True):
+        text.append(f"{name} ", style="dim").append(f"{value}   ", style="bold")
     best = reached(outcome, lane.best_results)
     text.append(f"best {best}\n\n" if best else "\n\n")
     if lane.returns:
         text.append(sparkline(lane.returns, 20), style="cyan")
         text.append(
-            f"  last {counted(len(lane.returns), 'return')}, {number(min(lane.returns))} to "
-            f"{number(max(lane.returns))}\n\n"
+            f"  last {counted(len(lane.returns), 'return')}, {number_or_whole(min(lane.returns))} to "
+            f"{number_or_whole(max(lane.returns))}\n\n"
         )
     if not episodes:
         return text.append("no finished episode since the dashboard was opened", style="dim")
     text.append(f"{'at step':>8} {'episode':>8} {'return':>8} {'steps':>6} {'epsilon':>8}  reached", style="bold")
     for episode in reversed(episodes):
         text.append(
-            f"\n{short(episode.env_steps):>8} {episode.episode:>8,} {episode.episode_return:>8.0f} {episode.length:>6}"
-            f" {thousandths(episode.epsilon):>8}  {reached(outcome, episode.results)}"
+            f"\n{short(episode.env_steps):>8} {episode.episode:>8,} {number_or_whole(episode.episode_return):>8}"
+            f" {episode.length:>6} {thousandths(episode.epsilon):>8}  {reached(outcome, episode.results)}"
         )
         if episode.success and outcome.goal is not None:
             text.append(f"  ⚑ {outcome.goal.label}", style="bold yellow")

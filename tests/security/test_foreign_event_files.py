@@ -185,7 +185,7 @@ ANY = st.floats() | st.integers() | st.sampled_from([10**400, -(10**400), LARGES
 
 @given(ANY)
 def test_every_number_has_a_short_text(value: float) -> None:
-    for text in (written.number(value), written.short(value), written.duration(value), written.whole(value)):
+    for text in (written.number(value), written.short(value), written.duration(value), written.number_or_whole(value)):
         assert 0 < len(text) <= 14
     assert len(written.fitting(value, 7)) <= 7
     assert len(written.moment(value)) <= 11

@@ -13,7 +13,7 @@ from textual.message import Message
 
 from engine.protocol.messages import Lane
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import thousandths
+from mario_tui.data.format import fitting, number_or_whole, thousandths
 from mario_tui.widgets.base.list_panel import ListPanel
 from mario_tui.widgets.base.panel import sparkline
 
@@ -31,24 +31,19 @@ class Column:
     rising: bool = False  # smallest value first by default
 
 
-def _whole(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.0f}"
-
-
-def _mean(value: float) -> str:
-    """With one decimal for small values: Snake's means are between 0 and 20."""
-    return "–" if math.isnan(value) else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
+def _return(value: float) -> str:
+    return fitting(value, 5, number_or_whole)
 
 
 COLUMNS = (
     Column("lane", "lane", 5, lambda lane: lane.actor * 1e6 + lane.lane, lambda lane: f"{lane.actor}.{lane.lane}",
            rising=True),
-    Column("last", "last", 5, lambda lane: lane.last_return, lambda lane: _whole(lane.last_return)),
-    Column("mean", "mean", 5, lambda lane: lane.mean_return, lambda lane: _mean(lane.mean_return), "bold"),
-    Column("best", "best", 5, lambda lane: lane.best_return, lambda lane: _whole(lane.best_return), "green"),
+    Column("last", "last", 5, lambda lane: lane.last_return, lambda lane: _return(lane.last_return)),
+    Column("mean", "mean", 5, lambda lane: lane.mean_return, lambda lane: fitting(lane.mean_return, 5), "bold"),
+    Column("best", "best", 5, lambda lane: lane.best_return, lambda lane: _return(lane.best_return), "green"),
     Column("epsilon", "eps", 5, lambda lane: lane.epsilon, lambda lane: thousandths(lane.epsilon), "dim", rising=True),
     Column("far", "", 6, lambda lane: lane.best_results[0] if lane.best_results else math.nan,
-           lambda lane: _whole(lane.best_results[0]) if lane.best_results else ""),
+           lambda lane: fitting(lane.best_results[0], 6, number_or_whole) if lane.best_results else ""),
     Column("clears", "flags", 5, lambda lane: lane.clears,
            lambda lane: f"⚑{lane.clears}" if lane.clears else "–", "yellow"),
     Column("episodes", "games", 6, lambda lane: lane.episodes, lambda lane: f"{lane.episodes}", "dim"),

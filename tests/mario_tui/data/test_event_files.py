@@ -32,7 +32,7 @@ from mario_tui.cli import run
 from mario_tui.commands.attach import foreign_events
 from mario_tui.data.event_files import EventFolder, problem_of, scalars_in
 from mario_tui.data.event_files import folder as event_folder
-from mario_tui.data.format import fitting, moment, number, short, whole
+from mario_tui.data.format import fitting, moment, number, number_or_whole, short
 from mario_tui.screens.charts import ChartsScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.widgets.charts.comparison import Comparison
@@ -469,7 +469,7 @@ def test_a_label_is_never_cut(value: float, cells: int) -> None:
 def test_a_large_number_is_written_as_a_power_of_ten() -> None:
     texts = {1e40: "1.00e40", -2.5e12: "-2.50e12", 1e9: "1.00e9", 999_999_999.0: "999,999,999", 1e-7: "1.0e-7"}
     assert {value: number(value) for value in texts} == texts
-    assert [whole(value) for value in (1e9, -999_999_999, float("nan"))] == ["1.00e9", "-999999999", "–"]
+    assert [number_or_whole(value) for value in (1e9, -999_999_999, float("nan"))] == ["1.00e9", "-999999999", "–"]
     counts = {999: "999", 1000: "1.0k", 123_456: "123k", -1e6: "-1.0M", 1.5e9: "1.5G", 2e12: "2e12"}
     assert {value: short(value) for value in counts} == counts
     assert short(float("inf")) == short(10**400) == moment(1e300) == moment(float("nan")) == "–"

@@ -223,11 +223,15 @@ def test_a_place_on_the_x_axis_is_not_taken_for_a_value() -> None:
     assert x_text(-90, "ago") == "0:01:30 ago"
 
 
-def test_small_means_keep_a_decimal() -> None:
-    (column,) = [column for column in COLUMNS if column.name == "mean"]
+def test_returns_have_the_decimals_that_they_need() -> None:
     lane = next(event for event in read_recording(RECORDING) if isinstance(event, Lanes)).lanes[0]
-    assert column.text(msgspec.structs.replace(lane, mean_return=2.35)) in ("2.3", "2.4")
-    assert column.text(msgspec.structs.replace(lane, mean_return=632.4)) == "632"
+    returns = {0.64: "0.640", -0.64: "-0.64", 2.5: "2.50", 632.4: "632", -12345.6: "-12k", 12345.0: "12345", 3.0: "3"}
+    for column in COLUMNS:
+        if column.name in ("last", "best"):
+            for value, text in (*returns.items(), (float("nan"), "–")):
+                assert column.text(msgspec.structs.replace(lane, **{f"{column.name}_return": value})) == text
+    (mean,) = [column for column in COLUMNS if column.name == "mean"]
+    assert mean.text(msgspec.structs.replace(lane, mean_return=2.35)) == "2.35"
 
 
 async def test_a_notice_covers_neither_charts_nor_log(tmp_path: Path) -> None:
