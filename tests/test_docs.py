@@ -27,8 +27,9 @@ CODE = ("engine", "mario_tui", "bench", "tests")
 FOREIGN_FLAGS = {
     "--address", "--backend-store-uri", "--editable", "--extra-index-url", "--force-reinstall", "--generate",
     "--head", "--install", "--local-addr", "--logdir", "--max-restarts", "--min-nodes", "--nnodes", "--nodes",
-    "--nproc-per-node", "--ntasks-per-node", "--num-cpus", "--port", "--rdzv-backend", "--rdzv-conf", "--rdzv-endpoint", "--rdzv-id",
-    "--pip-args", "--requeue", "--scope", "--snapshot-update", "--standalone", "--system-config", "--tmux", "--user",
+    "--nproc-per-node", "--ntasks-per-node", "--num-cpus", "--port", "--rdzv-backend", "--rdzv-conf",
+    "--rdzv-endpoint", "--rdzv-id", "--pip-args", "--requeue", "--scope", "--snapshot-update", "--standalone",
+    "--system-config", "--tmux", "--user",
 }  # fmt: skip
 """Options of Ray, torchrun, SLURM, pip, tensorboard, MLflow, systemd-run, Xcode and pytest that pages name."""
 
