@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
+import sys
 import time
 
 from rich.text import Text
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding
 from textual.events import Key, Paste
 from textual.widgets import DataTable, Input, Static
@@ -23,6 +25,7 @@ from mario_tui.data.form import text_of_value
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.listed import Listed, read_listed
+from mario_tui.data.program import program
 from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.base import PlaceScreen
@@ -31,6 +34,7 @@ from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume
 from mario_tui.screens.sweep import SweepScreen
+from mario_tui.terminal.job_control import run_in_front
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.preview import Preview
@@ -64,12 +68,24 @@ class HomeScreen(PlaceScreen[None]):
         yield Static(title, id="title")
         table = RunsTable()
         yield table
+        yield Static(self._welcome(), id="welcome")
         yield Preview()
         yield Static(id="hint")
         clear = self.mario.key("home.clear")
         self._filter = FilterInput(f"filter words; enter: keep, {clear}: clear", back=table)
         yield self._filter
         yield KeyFooter()
+
+    def _welcome(self) -> Text:
+        """What somebody without runs can begin with."""
+        things = {
+            "home.watch": "watch a trained Mario finish World 1-1",
+            "home.new": "train one yourself: press Enter twice; it takes a few minutes",
+            "home.play": "play yourself",
+        }
+        lines = [Text("Three things to begin with")]
+        lines += [Text.assemble((f"{self.mario.key(id)}   ", "bold"), text) for id, text in things.items()]
+        return Text("\n\n").join(lines)
 
     def action_down(self) -> None:
         self.table.action_cursor_down()
@@ -148,9 +164,9 @@ class HomeScreen(PlaceScreen[None]):
             return
         table = self.table
         self.query_one(Preview).show(table.current())
+        self.set_class(not table.listed and not self.mario.read_only, "-empty")
         if not table.listed:
-            start = f" Press {self.mario.key('home.new')}, then Enter twice to train Mario on stage 1-1, the default."
-            self._show_hint("No runs yet." + start * (not self.mario.read_only))
+            self._show_hint("No runs yet.")
             return
         runs = [listed for listed in table.listed if listed.sweep is None]
         active = sum(listed.status.is_active for listed in runs)
@@ -249,6 +265,26 @@ class HomeScreen(PlaceScreen[None]):
                 self._wake.set()
 
         self.app.push_screen(AnnotateScreen(current.record.name, current.annotation), answered)
+
+    def action_watch(self) -> None:
+        """Watch the best policy of the selected run; without any run, the trained Mario of the package."""
+        current = self._the_one("watched")
+        if current is not None or not self.table.listed:
+            self._play(*([] if current is None else [str(current.run.path)]))
+
+    def action_play(self) -> None:
+        """Play the selected run's game; without any run, Mario."""
+        current = self._the_one("played")
+        if current is not None or not self.table.listed:
+            self._play("--human", *([] if current is None else ["--game", current.record.game]))
+
+    def _play(self, *arguments: str) -> None:
+        """Let `mario-tui play` have the terminal until it ends."""
+        try:
+            run_in_front(self.app, [sys.executable, "-P", "-m", "mario_tui", "play", *arguments])
+        except SuspendNotSupported:
+            line = f"{program()} play {shlex.join(arguments)}"
+            self.notify(f"That needs a terminal: {line}", severity="warning", timeout=10)
 
     def _started(self, host: HostProcess | None) -> None:
         if host is not None:

@@ -1,9 +1,13 @@
-"""Suspending the program to the shell (Ctrl-Z), together with what has started it, such as `make train`."""
+"""Giving the terminal away: to the shell (Ctrl-Z), together with what has started this program, such as `make train`;
+or to another program until that ends."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -35,3 +39,19 @@ def suspend(app: App[Any]) -> None:
             os.killpg(os.getpgrp(), signal.SIGTSTP)  # returns when the shell has resumed the group
         finally:
             signal.signal(signal.SIGTSTP, handler_of_textual)
+
+
+def run_in_front(app: App[Any], command: Sequence[str]) -> None:
+    """Let another program have the terminal until it ends; if it fails, until Enter was pressed, so that its message
+    can be read.
+
+    Called in the main thread. Raises `SuspendNotSupported` if this program has no terminal, as in a browser.
+    """
+    with app.suspend():
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the other program
+        try:
+            if subprocess.run(command).returncode:
+                print("press Enter to go back", file=sys.stderr, flush=True)
+                sys.stdin.readline()
+        finally:
+            signal.signal(signal.SIGINT, before)
