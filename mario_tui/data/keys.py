@@ -93,7 +93,14 @@ KEYS = (
         shown=False,
         changes=True,
     ),
-    Key("resume_run", "r", "Resume", "Resume the selected run from its newest checkpoint", "home", changes=True),
+    Key(
+        "resume_run",
+        "r",
+        "Resume",
+        "Resume the selected run, or the marked ones (asks), from the newest checkpoint",
+        "home",
+        changes=True,
+    ),
     Key(
         "watch",
         "w",

@@ -32,7 +32,7 @@ from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.compare import compare, compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
-from mario_tui.screens.resuming import resume
+from mario_tui.screens.resuming import resume, resume_several
 from mario_tui.screens.sweep import SweepScreen
 from mario_tui.terminal.job_control import run_in_front
 from mario_tui.widgets.base.filter_input import FilterInput
@@ -60,6 +60,8 @@ class HomeScreen(PlaceScreen[None]):
         super().__init__()
         self.has_read = False
         """Whether the runs have been read once."""
+        self._hosts: list[HostProcess] = []
+        """Of runs that were resumed together: as long as they are here, the kernel forgets those that have ended."""
 
     def compose(self) -> ComposeResult:
         title = Text.assemble(("mario-tui", "bold"), "  train Double-DQN agents and watch them learn")
@@ -205,16 +207,6 @@ class HomeScreen(PlaceScreen[None]):
     def action_new(self) -> None:
         self.app.push_screen(NewRunScreen(self.mario.run_dir), self._started)
 
-    def action_resume_run(self) -> None:
-        """Resume the selected run, or open its dashboard if it is running."""
-        current = self._the_one("resumed")
-        if current is None:
-            return
-        if current.run.is_alive():
-            self.mario.open_dashboard(current.run)
-        else:
-            resume(self, current.run, self._started)
-
     def _the_one(self, done: str) -> Listed | None:
         """The selected run, for what can be done with one alone. None without runs, of a sweep, or if others are marked
         and could be meant, which a notice says."""
@@ -309,6 +301,23 @@ class HomeScreen(PlaceScreen[None]):
             compare_with_others(self, chosen[0])
         elif chosen:
             compare(self, chosen)
+
+    def action_resume_run(self) -> None:
+        """Resume the marked runs in the background; without marks the selected one, or open its dashboard if it is
+        running."""
+        current = self.table.current()
+        if self.table.marked - {current.key if current is not None else None}:
+            resume_several(self, self._chosen_runs(), self._resumed)
+        elif (current := self._the_one("resumed")) is not None and current.run.is_alive():
+            self.mario.open_dashboard(current.run)
+        elif current is not None:
+            resume(self, current.run, self._started)
+
+    def _resumed(self, hosts: list[HostProcess]) -> None:
+        self._hosts = [host for host in self._hosts if not host.ended] + hosts
+        if hosts:
+            self.notify(f"{counted(len(hosts), 'run')} resumed")
+        self._wake.set()
 
     def action_delete(self) -> None:
         """Delete the marked runs, or the selected one, unless one of them is running; of a sweep all its runs."""

@@ -1,15 +1,19 @@
-"""Resuming a run that has ended, from home and from its dashboard."""
+"""Resuming runs that have ended: one, from home or from its dashboard, or several in the background."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from engine.errors import UserError
 from engine.host.client import HostProcess
+from engine.runs.checkpoints import Progress
 from engine.runs.run import Run
+from engine.runtime.threads import available_cores
+from mario_tui.data.format import counted
 from mario_tui.screens.base import PlaceScreen
+from mario_tui.screens.dialogs import ConfirmScreen
 from mario_tui.screens.new_run import NewRunScreen, start_run
 
 
@@ -17,15 +21,67 @@ def resume(screen: PlaceScreen[Any], run: Run, started: Callable[[HostProcess | 
     """Resume a run and call `started` with its host. If it has done all its steps or episodes, ask for a higher limit
     first; `started` gets None if the user cancels the form. Errors are shown."""
     try:
-        record, episodes = run.record(), run.config().episodes
-        more = {}
-        if record.env_steps >= record.steps:
-            more["steps"] = str(2 * record.steps)
-        if episodes is not None and record.episodes >= episodes:
-            more["episodes"] = str(2 * episodes)
-        if more:
+        if more := _higher_limits(run):
             screen.app.push_screen(NewRunScreen(resume=run, options=more), started)
         else:
             screen.run_job(f"Resuming {run.name}", partial(start_run, {}, run, None, None), started)
     except UserError as error:
         screen.show_error(error)
+
+
+def resume_several(screen: PlaceScreen[Any], runs: Sequence[Run], started: Callable[[list[HostProcess]], None]) -> None:
+    """Ask, then resume runs in the background, and call `started` with the hosts. Runs that train or have done all
+    their steps or episodes are left out. Errors are shown; one run's keeps no other from being resumed."""
+    ready, left_out = list[Run](), list[str]()
+    for run in runs:
+        try:
+            if run.is_alive():
+                left_out.append(f"{run.name} is running")
+            elif _higher_limits(run):
+                left_out.append(f"{run.name} is finished; resume it alone, with a higher limit")
+            else:
+                ready.append(run)
+        except UserError as error:
+            left_out.append(str(error))
+    if not ready:
+        screen.notify(f"None can be resumed: {'; '.join(left_out)}", severity="warning")
+        return
+
+    def answered(yes: bool | None) -> None:
+        if yes:
+            screen.run_job(f"Resuming {counted(len(ready), 'run')}", partial(_start_all, ready), done)
+
+    def done(outcomes: list[HostProcess | UserError]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, UserError):
+                screen.show_error(outcome)
+        started([outcome for outcome in outcomes if isinstance(outcome, HostProcess)])
+
+    cores = counted(available_cores(), "core")
+    how = f"All at once, in the background: they share {cores}, besides what trains already." if len(ready) > 1 else ""
+    lines = [", ".join(run.name for run in ready), how, *(f"Not resumed: {each}" for each in left_out)]
+    question = f"Resume {counted(len(ready), 'run')}?"
+    screen.app.push_screen(ConfirmScreen(question, "\n".join(filter(None, lines))), answered)
+
+
+def _start_all(runs: Sequence[Run], progress: Progress) -> list[HostProcess | UserError]:
+    """A host for each run, or why there is none."""
+    outcomes = list[HostProcess | UserError]()
+    for number, run in enumerate(runs):
+        progress(number / len(runs))
+        try:
+            outcomes.append(start_run({}, run, None, None, lambda done: None))
+        except UserError as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _higher_limits(run: Run) -> dict[str, str]:
+    """Options with which a run that has done all its steps or episodes goes on, else none. Raises `UserError`."""
+    record, episodes = run.record(), run.config().episodes
+    more = {}
+    if record.env_steps >= record.steps:
+        more["steps"] = str(2 * record.steps)
+    if episodes is not None and record.episodes >= episodes:
+        more["episodes"] = str(2 * episodes)
+    return more

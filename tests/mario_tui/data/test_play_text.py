@@ -25,14 +25,14 @@ def test_results_of_many_games_take_no_room() -> None:
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size < 20_000
-    assert results.line() == "20,000 games, mean score 4.5, best 9; last: 9"
-    assert results.summary() == "20,000 games, mean score 4.5, best 9"
+    assert results.line() == "20,000 games, mean score 4.50, best 9; last: 9"
+    assert results.summary() == "20,000 games, mean score 4.50, best 9"
 
 
 def test_results_of_mario_count_clears() -> None:
     results = Results(game_of("mario").outcome).added(game(300, 700)).added(game(3000, 3161, success=True))
     assert results.line() == "1 of 2 cleared; last: flag at x 3161"
-    assert results.summary() == "1 of 2 cleared, mean return 1,650, best x 3,161"
+    assert results.summary() == "1 of 2 cleared, mean return 1,650, best x 3161"
     assert Results().line() == Results().summary() == ""
 
 

@@ -15,6 +15,7 @@ from engine.config.command_line import command_line, options_apart
 from engine.config.reading import make_config
 from engine.protocol.messages import Changed, Evaluation, Saved
 from engine.runs.annotation import make_annotation, read_annotation, write_annotation
+from engine.runs.run import Run
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.train import training_parser
 from mario_tui.data.form import text_of_value
@@ -38,7 +39,7 @@ from tests.support.app import (
     type_at_once,
     until,
 )
-from tests.support.program import PATIENCE_S, kill_hosts
+from tests.support.program import PATIENCE_S, kill_hosts, run_program, wait_until
 
 
 @pytest.mark.long
@@ -192,14 +193,39 @@ async def test_delete_asks_and_refuses_what_runs(tmp_path: Path) -> None:
     assert alive.path.is_dir()
 
 
-async def test_resuming_asks_which_run_if_others_are_marked(tmp_path: Path) -> None:
-    folder_of_runs(tmp_path, b="finished", a="finished")
+async def test_resuming_acts_on_the_marked_runs_and_says_which_it_leaves_out(tmp_path: Path) -> None:
+    done, alive, *_ = folder_of_runs(tmp_path, done="finished", alive="running", b="finished", a="failed")
+    record = done.record()
+    record.env_steps = record.steps
+    done.write_record(record)
+    app = MarioApp(run_dir=str(tmp_path))
+    with hold(alive):
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.press("A", "r")
+            asked = " ".join(str(each.render()) for each in (await shown_as(pilot, ConfirmScreen)).query(Static))
+            assert "Resume 2 runs? a, b\n" in asked and "they share" in asked
+            assert "Not resumed: alive is running" in asked and "Not resumed: done is finished" in asked
+            await pilot.press("y")
+            await until(pilot, lambda: said(app).count("has no complete checkpoint") == 2, "the attempts")
+            await pilot.press("escape", "r")  # the selected one, which is not asked about
+            await until(pilot, lambda: said(app).count("a: has no complete checkpoint") == 2, "the attempt")
+
+
+@pytest.mark.long
+async def test_marked_runs_are_resumed_in_the_background(tmp_path: Path) -> None:
+    options = ("--game", "snake:5x5", "--burnin", "100", "--parallel-envs", "2", "--run-dir", str(tmp_path))
+    runs = [Run(tmp_path / name) for name in ("one", "two")]
+    for run in runs:
+        run_program(*options, "--detach", "--name", run.name, cwd=tmp_path)
+    run_program("stop", "one", "two", cwd=tmp_path)
+    before = [run.record().env_steps for run in runs]
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("space", "r")
-        assert said(app) == "One run can be resumed at a time; clear the marks first (esc)"
-        await pilot.press("escape", "r")
-        await until(pilot, lambda: "b: has no complete checkpoint" in said(app), "the attempt")
+        await pilot.press("A", "r", "y")
+        await until(pilot, lambda: "2 runs resumed" in said(app), "the start")
+        assert isinstance(app.screen, HomeScreen)
+    wait_until(lambda: all(run.record().env_steps > steps for run, steps in zip(runs, before, strict=True)), "training")
+    run_program("stop", "one", "two", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
