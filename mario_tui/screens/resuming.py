@@ -32,19 +32,22 @@ def resume(screen: PlaceScreen[Any], run: Run, started: Callable[[HostProcess | 
 def resume_several(screen: PlaceScreen[Any], runs: Sequence[Run], started: Callable[[list[HostProcess]], None]) -> None:
     """Ask, then resume runs in the background, and call `started` with the hosts. Runs that train or have done all
     their steps or episodes are left out. Errors are shown; one run's keeps no other from being resumed."""
-    ready, left_out = list[Run](), list[str]()
+    ready, running, finished, failures = list[Run](), list[str](), list[str](), list[str]()
     for run in runs:
         try:
             if run.is_alive():
-                left_out.append(f"{run.name} is running")
+                running.append(run.name)
             elif _higher_limits(run):
-                left_out.append(f"{run.name} is finished; resume it alone, with a higher limit")
+                finished.append(run.name)
             else:
                 ready.append(run)
         except UserError as error:
-            left_out.append(str(error))
+            failures.append(str(error))
+    left_out = [f"Running already: {', '.join(running)}"] if running else []
+    left_out += [f"Finished (resume one alone, to raise its limit): {', '.join(finished)}"] if finished else []
+    left_out += failures
     if not ready:
-        screen.notify(f"None can be resumed: {'; '.join(left_out)}", severity="warning")
+        screen.notify("\n".join(["None of these can be resumed", *left_out]), severity="warning")
         return
 
     def answered(yes: bool | None) -> None:
@@ -59,7 +62,7 @@ def resume_several(screen: PlaceScreen[Any], runs: Sequence[Run], started: Calla
 
     cores = counted(available_cores(), "core")
     how = f"All at once, in the background: they share {cores}, besides what trains already." if len(ready) > 1 else ""
-    lines = [", ".join(run.name for run in ready), how, *(f"Not resumed: {each}" for each in left_out)]
+    lines = [", ".join(run.name for run in ready), how, *left_out]
     question = f"Resume {counted(len(ready), 'run')}?"
     screen.app.push_screen(ConfirmScreen(question, "\n".join(filter(None, lines))), answered)
 

@@ -204,7 +204,7 @@ async def test_resuming_acts_on_the_marked_runs_and_says_which_it_leaves_out(tmp
             await pilot.press("A", "r")
             asked = " ".join(str(each.render()) for each in (await shown_as(pilot, ConfirmScreen)).query(Static))
             assert "Resume 2 runs? a, b\n" in asked and "they share" in asked
-            assert "Not resumed: alive is running" in asked and "Not resumed: done is finished" in asked
+            assert "Running already: alive\nFinished (resume one alone, to raise its limit): done" in asked
             await pilot.press("y")
             await until(pilot, lambda: said(app).count("has no complete checkpoint") == 2, "the attempts")
             await pilot.press("escape", "r")  # the selected one, which is not asked about
