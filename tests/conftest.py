@@ -39,6 +39,8 @@ def _private_session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "state" / "mario-tui").mkdir(0o700, parents=True)
+    (tmp_path / "state" / "mario-tui" / "dashboard.json").write_text('{"introduced": true}')  # which would cover panels
     yield
     kill_hosts(tmp_path)
 

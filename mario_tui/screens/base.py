@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar, cast
 
 from textual.actions import SkipAction
+from textual.app import SuspendNotSupported
 from textual.await_complete import AwaitComplete
 from textual.events import Key, Paste
 from textual.screen import ModalScreen, ScreenResultType
@@ -17,8 +20,10 @@ from engine.host.client import HostProcess
 from engine.runs.checkpoints import Progress
 from engine.runs.run import Run
 from mario_tui.data.keys import Place, keys_in
+from mario_tui.data.program import program
 from mario_tui.data.settings import Settings
 from mario_tui.screens.job import Cancelled, Job
+from mario_tui.terminal.job_control import run_in_front
 from mario_tui.terminal.sized_screen import SizedScreen
 
 Result = TypeVar("Result")
@@ -119,6 +124,16 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
         if outcome is not None:
             outcome()
         self.app.call_next(self.mario.deliver)
+
+    def play(self, *arguments: str, shown: str) -> None:
+        """Leave the terminal to `mario-tui play` with these arguments until it ends. In a browser and in read-only mode
+        that can't be; then a notice says what to type in a shell, with `shown` for the arguments."""
+        where = "in read-only mode" if self.mario.read_only else "in a browser"
+        with contextlib.suppress(SuspendNotSupported):
+            if not self.mario.read_only:
+                run_in_front(self.app, [sys.executable, "-P", "-m", "mario_tui", "play", *arguments])
+                return
+        self.notify(f"Nobody can play {where}. In a shell: {program()} play {shown}", timeout=8)
 
     def show_error(self, error: UserError) -> None:
         self.notify(str(error), severity="error", timeout=10)

@@ -7,6 +7,7 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.events import Key, Paste
 from textual.widgets import Input
 
 from engine.host.client import HostProcess
@@ -28,6 +29,7 @@ from mario_tui.widgets.base.line_widget import LineWidget
 from mario_tui.widgets.base.panel import Panel
 from mario_tui.widgets.charts.chart import Chart
 from mario_tui.widgets.charts.run_curves import Curves
+from mario_tui.widgets.introduction import Introduction
 from mario_tui.widgets.panels.actors import ActorsPanel
 from mario_tui.widgets.panels.curriculum import CurriculumPanel
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel
@@ -102,6 +104,16 @@ class DashboardScreen(RunControl):
         self._filter = FilterInput("words of log lines; enter: keep, esc: clear", back=log)
         yield self._filter
         yield KeyFooter()
+        if self.feed.was_live and not self.remembered.introduced and not self.mario.read_only:
+            yield Introduction(self.mario.key("everywhere.help"), self._game_key)
+
+    def takes(self, key: Key | Paste) -> bool:
+        """Also close the introduction."""
+        for introduction in self.query(Introduction):
+            introduction.remove()
+            self.remembered.introduced = True
+            self.save_layout()
+        return super().takes(key)
 
     def on_mount(self) -> None:
         self._game.add_class("-off")

@@ -14,7 +14,8 @@ from textual.events import Resize
 from textual.widgets import Button, Static
 
 from engine.runtime.text import printable
-from mario_tui.data.keys import KEYS, PLACES, TITLES, Place, keys_in, shown_name
+from mario_tui.data.introduction import PANELS
+from mario_tui.data.keys import KEYS, PLACES, TITLES, Key, Place, keys_in, shown_name
 from mario_tui.data.settings import settings_path
 from mario_tui.screens.base import Modal
 
@@ -66,8 +67,8 @@ class TextScreen(Modal[None]):
 
 
 class HelpScreen(Modal[None]):
-    """All keys and their actions, from the key table and the user's key map; those of `place` come first, after `own`:
-    the keys of a person's game."""
+    """Keys and their actions, from the key table and the user's key map. First what a newcomer needs: the panels, the
+    keys of a person's game (`own`), and the keys in the footer of `place`; then all others."""
 
     BINDINGS = [Binding("escape,q,question_mark,f1,enter", "dismiss", "Close")]
 
@@ -93,14 +94,20 @@ class HelpScreen(Modal[None]):
 
     def _parts(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """Titles, and under each the keys and what they do."""
-        if self._place == "play":  # a program of its own
-            places: list[Place] = ["play", "everywhere"]
-        else:
-            places = sorted(PLACES, key=lambda place: place not in (self._place, "everywhere"))
-        keys = [
-            (TITLES[place], [(shown_name(key, self._keymap), key.help) for key in keys_in(place)]) for place in places
-        ]
-        return [("Your game", list(self._own.items())), *keys] if self._own else keys
+        parts = [("Your game", list(self._own.items()))] if self._own else []
+        if self._place == "dashboard":
+            parts.append(("Panels", list(PANELS.items())))
+        here = keys_in(self._place)
+        parts.append((TITLES[self._place], self._named([key for key in here if key.shown])))
+        parts.append(("Everywhere", self._named(keys_in("everywhere"))))
+        parts.append((f"{TITLES[self._place]}: more keys", self._named([key for key in here if not key.shown])))
+        if self._place != "play":  # a program of its own
+            others = [place for place in PLACES if place not in (self._place, "everywhere")]
+            parts += [(TITLES[place], self._named(keys_in(place))) for place in others]
+        return parts
+
+    def _named(self, keys: list[Key]) -> list[tuple[str, str]]:
+        return [(shown_name(key, self._keymap), key.help) for key in keys]
 
     def _under(self) -> list[Text]:
         parts: list[Text] = []

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
-import sys
 import time
 
 from rich.text import Text
-from textual.app import ComposeResult, SuspendNotSupported
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.events import Key, Paste
 from textual.widgets import DataTable, Input, Static
@@ -25,7 +23,6 @@ from mario_tui.data.form import text_of_value
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.listed import Listed, read_listed
-from mario_tui.data.program import program
 from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.base import PlaceScreen
@@ -34,7 +31,6 @@ from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume, resume_several
 from mario_tui.screens.sweep import SweepScreen
-from mario_tui.terminal.job_control import run_in_front
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.preview import Preview
@@ -261,22 +257,18 @@ class HomeScreen(PlaceScreen[None]):
     def action_watch(self) -> None:
         """Watch the best policy of the selected run; without any run, the trained Mario of the package."""
         current = self._the_one("watched")
-        if current is not None or not self.table.listed:
-            self._play(*([] if current is None else [str(current.run.path)]))
+        if current is not None:
+            self.play(str(current.run.path), shown=current.record.name)
+        elif not self.table.listed:
+            self.play(shown="")
 
     def action_play(self) -> None:
         """Play the selected run's game; without any run, Mario."""
         current = self._the_one("played")
-        if current is not None or not self.table.listed:
-            self._play("--human", *([] if current is None else ["--game", current.record.game]))
-
-    def _play(self, *arguments: str) -> None:
-        """Let `mario-tui play` have the terminal until it ends."""
-        try:
-            run_in_front(self.app, [sys.executable, "-P", "-m", "mario_tui", "play", *arguments])
-        except SuspendNotSupported:
-            line = f"{program()} play {shlex.join(arguments)}"
-            self.notify(f"That needs a terminal: {line}", severity="warning", timeout=10)
+        if current is not None:
+            self.play("--human", "--game", current.record.game, shown=f"--human --game {current.record.game}")
+        elif not self.table.listed:
+            self.play("--human", shown="--human")
 
     def _started(self, host: HostProcess | None) -> None:
         if host is not None:

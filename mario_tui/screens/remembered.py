@@ -28,6 +28,8 @@ class Remembered(msgspec.Struct):
     axis: Axis = "steps"
     sort: str = "lane"  # of the actors
     turned: bool = False
+    introduced: bool = False
+    """Whether the panels have been explained."""
 
 
 def file(place: Place) -> Path:

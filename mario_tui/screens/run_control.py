@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from textual.app import SuspendNotSupported
 from textual.events import Key
 
 from engine.config.command_line import command_line
@@ -32,7 +29,6 @@ from engine.runs.checkpoints import find_policy
 from engine.runs.run import Run
 from mario_tui.data.feed import Feed
 from mario_tui.data.keys import keys_in
-from mario_tui.data.program import program
 from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.compare import compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
@@ -196,20 +192,7 @@ class RunControl(PanelGrid):
 
     def watch_play(self, policy: Path) -> None:
         """Let the policy play, in the terminal of this program."""
-        if not self.mario.read_only and self._play(policy):
-            return
-        here = "in read-only mode" if self.mario.read_only else "in a browser"
-        why = f"The run has ended; its policy can't play {here}."
-        self.notify(f"{why} In a shell: {program()} play {self.run.name}", timeout=8)
-
-    def _play(self, policy: Path) -> bool:
-        """Leave the terminal to `mario-tui play`; returns False if this program can't leave it, as in a browser."""
-        try:
-            with self.app.suspend():
-                subprocess.run([sys.executable, "-P", "-m", "mario_tui", "play", str(policy)], check=False)
-        except SuspendNotSupported:
-            return False
-        return True
+        self.play(str(policy), shown=self.run.name)
 
     def _current_settings(self) -> dict[Tunable, float]:
         """The training settings in effect, as far as they are known."""
