@@ -101,7 +101,7 @@ class SweepScreen(ChartScreen):
     def compose(self) -> ComposeResult:
         self._table, self._levels = SettingsTable(), OptionLevelsPanel()
         self._chart = Comparison("Return", self.view, id="curves")
-        yield Static(id="title")
+        yield Static("Reading the sweep …", id="title")
         yield self._table
         yield Static(id="pair")
         yield Static(id="markers")
@@ -179,7 +179,7 @@ class SweepScreen(ChartScreen):
         began = time.monotonic()
         if self._news and began >= self._due and self.is_current:
             self._news = False
-            self.draw_charts()
+            self._show_curves()
             self._due = time.monotonic() + _SHARE * (time.monotonic() - began)
 
     # ------------------------------------------------------------------------------------------ what is shown
@@ -200,7 +200,7 @@ class SweepScreen(ChartScreen):
         self._show_pair(marked, than)
         self._show_markers(marked or self._reading.settings)
         self._levels.show(self._reading.options, frozenset(row.number for row in marked), self._statistic)
-        self.draw_charts()
+        self._show_curves()
 
     def _show_title(self, reading: _Reading) -> None:
         states = Counter(member.state for result in reading.results for member in result.members)
@@ -230,8 +230,8 @@ class SweepScreen(ChartScreen):
             for one, other in (marked, marked[::-1]):
                 found = improvement(one.bests, other.bests)
                 within = "" if found is None or found.low is None else f" ({found.low:.2f} to {share(found.high)})"
-                text.append(f"{share(found and found.value)}{within}", style="bold").append("  a run of ")
-                text.append_text(_named(one)).append(" is better than one of ").append_text(_marker(other)).append("\n")
+                text.append(f"{share(found and found.value)}{within}  ", style="bold").append_text(_named(one))
+                text.append(" is better than ").append_text(_marker(other)).append("\n")
             text.rstrip()
         self.query_one("#pair", Static).update(text)
 
@@ -253,8 +253,8 @@ class SweepScreen(ChartScreen):
     def reach(self) -> tuple[float, float]:
         return reach_of(self._chart.series, self.view.axis)
 
-    def draw_charts(self) -> None:
-        """Draw the curves of the marked settings, or of all: evaluations if there are any, else returns in training."""
+    def _show_curves(self) -> None:
+        """Show the curves of the marked settings, or of all: evaluations if there are any, else returns in training."""
         is_shown = self._shown_view == "curves" or (self._shown_view == "table" and self.has_class("-roomy"))
         if self._reading is None or not is_shown:
             return
@@ -271,8 +271,8 @@ class SweepScreen(ChartScreen):
         name = "Evaluated return" if metric == EVALUATION else "Mean return"
         self._chart.full_title = self._chart.short_title = name
         self.view.reach = reach_of(series, self.view.axis)
-        self._chart.take(series)
-        super().draw_charts()
+        if self._chart.take(series):
+            self.draw_in_turns([self._chart])
 
     def _curve(self, row: ListedSetting, runs: Sequence[FollowedRun], metric: str) -> Series:
         """The curve of a setting; the same object until there are new data."""

@@ -53,7 +53,7 @@ def _option(name: str, settings: Sequence[ListedSetting]) -> Column[ListedSettin
     def text(row: ListedSetting) -> str:
         return printable(value_text(value(row))) if name in row.result.settings else "–"
 
-    label = shortened(flag(name)[2:], _WIDEST)
+    label = shortened(printable(flag(name)[2:]), _WIDEST)
     width = min(_WIDEST, max([len(label) + 1, *(len(text(row)) for row in settings)]))
     return Column(
         f"option {name}", label, width, 0, lambda row: right(shortened(text(row), width), width),

@@ -73,8 +73,8 @@ async def test_the_table_sorts_by_any_column_and_compares_two_settings(sweep: Sw
         await pilot.press("j", "space")
         await until(pilot, lambda: str(screen.query_one("#pair").render()).count("is better than") == 2, "both")
         one, other = str(screen.query_one("#pair").render()).splitlines()
-        assert one.startswith("0.25 (0.00 to 1.00)  a run of ● learning-rate=0.001 n-step=1 is better than one of ■")
-        assert "0.75" in other and "■ learning-rate=0.0001 n-step=1 is better than one of ●" in other
+        assert one.startswith("0.25 (0.00 to 1.00)  ● learning-rate=0.001 n-step=1 is better than ■")
+        assert "0.75" in other and "■ learning-rate=0.0001 n-step=1 is better than ●" in other
         await pilot.press("c")
         compared: Any = await shown_as(pilot, CompareScreen)
         assert len(compared._followed) == 4 and compared._averaged
@@ -138,3 +138,16 @@ async def test_it_follows_saves_and_stops_the_sweep(sweep: Sweep) -> None:
         assert "| `learning-rate=0.0001 n-step=3` | 2 of 2 |" in Path("rates.md").read_text()
         await pilot.press("x", "y")
         await until(pilot, lambda: "rates stopped" in said(pilot.app), "the command")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+def test_picture(snap_compare: Any, sweep: Sweep, size: tuple[int, int]) -> None:
+    async def settle(pilot: Pilot[Any]) -> None:
+        screen = await opened(pilot)
+        await pilot.press("space", "j", "space")
+        chart = screen.query_one("#curves")
+        await until(pilot, lambda: [len(each.bounds) for each in chart.series] == [2, 2], "both curves")
+        await until(pilot, lambda: str(screen.query_one("#pair").render()).count("is better than") == 2, "both")
+        await pilot.wait_for_scheduled_animations()
+
+    assert snap_compare(MarioApp(sweep=sweep), terminal_size=size, run_before=settle)
