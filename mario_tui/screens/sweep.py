@@ -60,6 +60,7 @@ _TALL, _LEAST_BESIDE_ROWS = 34, 18
 _BETWEEN, _MOST_LINES = "   ", 2
 """What is between the names of two settings; lines of names at most."""
 _RETURN = "mean_return"
+_NONE_BEGUN = "None of these runs has begun"
 
 
 @dataclass(frozen=True)
@@ -204,9 +205,9 @@ class SweepScreen(ChartScreen):
 
     def _show_title(self, reading: _Reading) -> None:
         states = Counter(member.state for result in reading.results for member in result.members)
-        counts = ", ".join(f"{count} {state}" for state, count in states.items())
+        counts = ": " * bool(states) + ", ".join(f"{count} {state}" for state, count in states.items())
         text = Text.assemble((f"Sweep {printable(self._sweep.name)}", "bold"), no_wrap=True, overflow="ellipsis")
-        text.append(f"  {counted(states.total(), 'run')}: {counts}")
+        text.append(f"  {counted(states.total(), 'run')}{counts}")
         if self._statistic == "iqm":
             text.append("  IQM", style="bold")
         if not reading.has_queue and not self._is_done(reading):
@@ -340,7 +341,7 @@ class SweepScreen(ChartScreen):
         elif runs:
             compare(self, runs)
         elif current is not None:
-            self.notify("None of its runs has begun", severity="warning")
+            self.notify(_NONE_BEGUN, severity="warning")
 
     def action_compare(self) -> None:
         """Compare the means of the marked settings, or of all."""
@@ -352,7 +353,10 @@ class SweepScreen(ChartScreen):
             reading = self._reading
             return [] if reading is None else self._begun([r for r in reading.settings if not keys or r.key in keys])
 
-        compare(self, begun(), sweep=begun)
+        if runs := begun():
+            compare(self, runs, sweep=begun)
+        else:
+            self.notify(_NONE_BEGUN, severity="warning")
 
     @staticmethod
     def _begun(settings: Sequence[ListedSetting]) -> list[Run]:
