@@ -82,7 +82,7 @@ def _of_panels(place: Place) -> tuple[Key, ...]:
 
 
 KEYS = (
-    Key("open", "enter", "Open", "Open the dashboard of the selected run", "home"),
+    Key("open", "enter", "Open", "Open the dashboard of the selected run, or the selected sweep", "home"),
     Key("new", "n", "New run", "Start a new run", "home", changes=True),
     Key(
         "new_like_it",
