@@ -7,12 +7,10 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
@@ -24,7 +22,6 @@ from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
 from engine.runtime.text import printable
 from mario_tui.data.chart_files import save_files
-from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_levels import ListedSetting, OptionLevels, levels_of, listed_settings
@@ -37,7 +34,6 @@ from mario_tui.data.sweep_table import (
     member_row,
     results_of,
     setting_text,
-    share,
 )
 from mario_tui.screens.chart_screen import ChartScreen
 from mario_tui.screens.compare import compare
@@ -49,6 +45,7 @@ from mario_tui.widgets.charts.plot import Plot
 from mario_tui.widgets.charts.seeds import resampled
 from mario_tui.widgets.panels.option_levels import OptionLevelsPanel
 from mario_tui.widgets.settings_table import SettingsTable
+from mario_tui.widgets.sweep_lines import named_settings, pair, reference, title
 
 _REFRESH_S, _TICK_S, _POLL_S = 1.0, 0.5, 0.2
 _SHARE = 20
@@ -57,8 +54,6 @@ _VIEWS = ("table", "curves", "options")
 """Where there is room, the view of the table has the others below it."""
 _TALL, _LEAST_BESIDE_ROWS = 34, 18
 """Lines of a screen with such room, and those that it must have besides the settings if it has fewer."""
-_BETWEEN, _MOST_LINES = "   ", 2
-"""What is between the names of two settings; lines of names at most."""
 _RETURN = "mean_return"
 _NONE_BEGUN = "None of these runs has begun"
 
@@ -197,56 +192,20 @@ class SweepScreen(ChartScreen):
         height = self.size.height
         self.set_class(height >= _TALL or height - len(rows) >= _LEAST_BESIDE_ROWS, "-roomy")
         self._table.show(rows)
-        self._show_title(self._reading)
-        self._show_pair(marked, than)
-        self._show_markers(marked or self._reading.settings)
+        resume = "" if self._reading.has_queue or self._is_done(self._reading) else self.mario.key("sweep.resume_sweep")
+        self.query_one("#title", Static).update(title(self._sweep.name, self._reading.results, self._statistic, resume))
+        told = than if any(column.key == "better" for column in self._table.visible_columns()) else None
+        self.query_one("#pair", Static).update(pair(*marked) if len(marked) == 2 else reference(told))
+        shown = marked or self._reading.settings
+        self.query_one("#markers", Static).update(named_settings(shown, self.size.width - 2))
         self._levels.show(self._reading.options, frozenset(row.number for row in marked), self._statistic)
         self._show_curves()
-
-    def _show_title(self, reading: _Reading) -> None:
-        states = Counter(member.state for result in reading.results for member in result.members)
-        counts = ": " * bool(states) + ", ".join(f"{count} {state}" for state, count in states.items())
-        text = Text.assemble((f"Sweep {printable(self._sweep.name)}", "bold"), no_wrap=True, overflow="ellipsis")
-        text.append(f"  {counted(states.total(), 'run')}{counts}")
-        if self._statistic == "iqm":
-            text.append("  IQM", style="bold")
-        if not reading.has_queue and not self._is_done(reading):
-            text.append(f"  stopped ({self.mario.key('sweep.resume_sweep')} resumes)", style="yellow")
-        self.query_one("#title", Static).update(text)
 
     @staticmethod
     def _is_done(reading: _Reading) -> bool:
         search = reading.plan.search
         is_chosen = search is None or len(reading.results) >= search.count
         return is_chosen and all(m.state == RunStatus.FINISHED for result in reading.results for m in result.members)
-
-    def _show_pair(self, marked: Sequence[ListedSetting], than: ListedSetting | None) -> None:
-        """Of two marked settings, the probability that a run of the one is better than one of the other; otherwise what
-        the column of the table says."""
-        text = Text(overflow="fold")
-        is_told = any(column.key == "better" for column in self._table.visible_columns())
-        if than is not None and is_told and len(marked) != 2:
-            text.append("better: probability to be above a run of ").append_text(_named(than))
-        if len(marked) == 2:
-            for one, other in (marked, marked[::-1]):
-                found = improvement(one.bests, other.bests)
-                within = "" if found is None or found.low is None else f" ({found.low:.2f} to {share(found.high)})"
-                text.append(f"{share(found and found.value)}{within}  ", style="bold").append_text(_named(one))
-                text.append(" is better than ").append_text(_marker(other)).append("\n")
-            text.rstrip()
-        self.query_one("#pair", Static).update(text)
-
-    def _show_markers(self, shown: Sequence[ListedSetting]) -> None:
-        """As many settings on a line as it has room for: what is wrapped could break between marker and name."""
-        lines, room = [Text()], self.size.width - 2
-        for count, name in enumerate(map(_named, shown)):
-            if lines[-1] and lines[-1].cell_len + len(_BETWEEN) + name.cell_len > room:
-                if len(lines) == _MOST_LINES:
-                    lines.append(Text(f"and {len(shown) - count:,} more", style="dim"))
-                    break
-                lines.append(Text())
-            lines[-1].append(_BETWEEN * bool(lines[-1])).append_text(name)
-        self.query_one("#markers", Static).update(Text("\n").join(lines))
 
     def plots(self) -> Sequence[Plot]:
         return [self._chart]
@@ -436,14 +395,3 @@ class SweepScreen(ChartScreen):
 
     def action_quit_app(self) -> None:
         self.app.exit()
-
-
-def _marker(row: ListedSetting) -> Text:
-    series = Series("", row.number)
-    return Text(series.marker, style=f"bold {series.colour}")
-
-
-def _named(row: ListedSetting) -> Text:
-    """A setting with its marker."""
-    name = printable(setting_text(row.result.settings)) or "(no option varies)"
-    return _marker(row).append(f" {name}", style="not bold default")

@@ -61,7 +61,8 @@ def _option(name: str, settings: Sequence[ListedSetting]) -> Column[ListedSettin
     )  # fmt: skip
 
 
-def _marker(row: ListedSetting) -> Text:
+def marker_of(row: ListedSetting) -> Text:
+    """The marker of a setting's curve."""
     series = Series("", row.number)
     return Text(series.marker, style=f"bold {series.colour}")
 
@@ -95,7 +96,7 @@ def _column(
     return Column(key, label, width, room, lambda row: right(text(row), width), lambda row: _order(value(row)))
 
 
-_GIVEN = Column[ListedSetting]("given", "#", 2, 0, _marker, lambda row: row.number, largest_first=False)
+_GIVEN = Column[ListedSetting]("given", "#", 2, 0, marker_of, lambda row: row.number, largest_first=False)
 _NOTHING_VARIES = Column[ListedSetting](
     "setting", "setting", 19, 0, lambda row: Text("(no option varies)"), lambda row: 0
 )
