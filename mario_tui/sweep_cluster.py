@@ -57,6 +57,8 @@ _REACH_S, _MISSES = 2.0, 5
 _GET_S = 60.0
 """Seconds to get a reply that has come; with checkpoints it is large."""
 _CLOSE_S = 5.0
+_STOP_AGAIN_S = 20.0
+"""Seconds after which a run that goes on is told once more to stop: its host may have been too busy to answer."""
 _SEEN_FILE = "cluster.seen"
 
 
@@ -192,7 +194,6 @@ class Cluster:
         sys.stdout = io.StringIO()  # there Ray prints a page on each node that is lost
         connect(self._address)
         self._seen = secrets.token_bytes(16)
-        write_atomically(sweep.path / _SEEN_FILE, self._seen)
         self._class: Any = ray.remote(NodeRun)
         self._placed = dict[str, _Placed]()
         self._lost = set[str]()
@@ -234,7 +235,9 @@ class Cluster:
             num_cpus=start.config.threads or 1, num_gpus=self._gpus(start.config.device), max_restarts=0,
             max_task_retries=0, **elsewhere(self._unfit),
         ).remote()  # fmt: skip
-        reply = actor.greet.remote(str(self._sweep.path / _SEEN_FILE), self._seen)
+        seen = self._sweep.path / _SEEN_FILE
+        write_atomically(seen, self._seen)  # each time, since another queue may have been about to start
+        reply = actor.greet.remote(str(seen), self._seen)
         self._placed[run.name] = _Placed(run, start, actor, reply)
 
     def look(self) -> list[End]:
@@ -262,14 +265,14 @@ class Cluster:
 
     def stop(self, until: float) -> None:
         """Let all runs write their last checkpoints, and take them back. `until`: by CLOCK_MONOTONIC."""
-        told = set[str]()
+        told = dict[str, float]()
         while self._placed and time.monotonic() < until:
             for name, placed in [*self._placed.items()]:
                 if placed.step == "greets":
                     ray.kill(placed.handle)
                     del self._placed[name]
-                elif placed.step == "trains" and name not in told:
-                    told.add(name)
+                elif placed.step == "trains" and time.monotonic() - told.get(name, float("-inf")) > _STOP_AGAIN_S:
+                    told[name] = time.monotonic()
                     placed.handle.stop.remote()
             self.look()
             time.sleep(_LOOK_S / 4)
@@ -334,10 +337,10 @@ class Cluster:
         self._is_crowded = False
         with contextlib.suppress(ray.exceptions.RayError):
             ray.kill(placed.handle)
-        where = f" with {placed.machine}" if placed.machine else ""
-        return End(
-            placed.run.name, f"was lost{where}: {reason_of(error)}", again=True, counts=not is_nodes_fault(error)
-        )
+        where = f" on {placed.machine}" if placed.machine else ""
+        if is_nodes_fault(error):
+            return End(placed.run.name, f"was lost{where}: its node does not answer", again=True, counts=False)
+        return End(placed.run.name, f"was lost{where}: {reason_of(error)}", again=True)
 
     # ------------------------------------------------------------------------------------------ the cluster
 

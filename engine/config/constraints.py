@@ -57,15 +57,15 @@ def _check_target(config: RunConfig) -> None:
         )
 
 
-def check_ray(address: str) -> None:
-    """Raise `ConfigError` for what is no address of a cluster."""
-    if address in ("none", "local", "auto"):
+def check_ray(address: str, words: tuple[str, ...] = ("none", "local", "auto")) -> None:
+    """Raise `ConfigError` for what is neither one of the words nor the address of a cluster."""
+    if address in words:
         return
     if address.startswith("ray://"):
         raise ConfigError("ray", "can't use Ray's client (ray://), which has no place for a learner; give HOST:PORT")
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and 0 < int(port) < 2**16 and not set(host) & set("/@ ")):
-        raise ConfigError("ray", must_be_one_of(("none", "local", "auto", "HOST:PORT"), address))
+        raise ConfigError("ray", must_be_one_of((*words, "HOST:PORT"), address))
 
 
 def _check_device(device: str) -> None:

@@ -63,24 +63,24 @@ def write_changes(run: Run, changes: Changes) -> None:
     """Bring a copy up to date. Its record comes last: without one, the folder is no run. Raises `OSError`."""
     run.path.mkdir(parents=True, exist_ok=True)
     for name, files in changes.checkpoints.items():
-        partial = _inside(run, f".{Path(name).name}.copy")
+        final = _inside(run.path, name)
+        partial = final.with_name(f".{name}.copy")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         for file, content in files.items():
-            (partial / Path(file).name).write_bytes(content)
-        final = _inside(run, name)
+            _inside(partial, file).write_bytes(content)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
     for name, content in sorted(changes.files.items(), key=lambda each: each[0] == RECORD_FILE):
-        write_atomically(_inside(run, name), content)
+        write_atomically(_inside(run.path, name), content)
     if changes.kept:
         for folder in committed(run):
             if folder.name not in changes.kept:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _inside(run: Run, name: str) -> Path:
-    """The path of that name in the run's folder itself. Raises `OSError` for one outside."""
+def _inside(folder: Path, name: str) -> Path:
+    """The path of that name in the folder itself. Raises `OSError` for one outside."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         raise OSError(f"{name!r} is no name of a file")
-    return run.path / name
+    return folder / name

@@ -387,9 +387,7 @@ def _prune_after(options: argparse.Namespace, configs: list[RunConfig], ray: str
 
 def _cluster_of(asked: str) -> str:
     """What `--ray` names, once a cluster answers there. Raises `UserError`."""
-    check_ray(asked)
-    if asked == "local":
-        raise UserError("--ray: must be none, auto or HOST:PORT for a sweep, got local; one machine needs no cluster")
+    check_ray(asked, ("none", "auto"))  # a sweep on one machine needs no cluster
     if asked != "none":
         check_cluster(asked)
     return asked
