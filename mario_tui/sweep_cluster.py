@@ -124,12 +124,12 @@ class NodeRun:
         changes = None if self._follower is None else self._follower.take(record_only=not with_files and not ended)
         return msgspec.msgpack.encode(_News(has_ended=ended, changes=changes))
 
-    def stop(self) -> None:
+    def stop(self, reason: str) -> None:
         with contextlib.suppress(UserError, HostGone):
             client = attach(self._run)
             if client is not None:
                 with client:
-                    client.send(Stop(reason="its sweep was stopped"))
+                    client.send(Stop(reason=reason))
 
     def leave(self) -> None:
         """Remove the folder of a run that has ended and was copied."""
@@ -176,10 +176,11 @@ class _Placed:
     """Reference to what its actor is to answer next; None while nothing is asked."""
     step: str = "greets"
     machine: str = ""
-    node: str = ""
     sees: bool = False
     asked_at: float = 0.0
     copied_at: float = 0.0
+    told_at: float = float("-inf")
+    """CLOCK_MONOTONIC when it was last told to stop."""
 
 
 class Cluster:
@@ -214,20 +215,20 @@ class Cluster:
         return RunStatus.LOST if name in self._lost and status is RunStatus.STOPPED else status
 
     def places(self, plan: SweepPlan) -> int:
-        """How many runs may be on the cluster at the same time."""
+        """How many runs may be on the cluster at the same time. Raises `UserError` if no node can be used."""
         if self._is_crowded:
             return len(self._placed)
-        if plan.jobs is not None:
-            return plan.jobs
         cores, gpus = plan.threads or 1, self._gpus(str(plan.options.get("device", "auto")))
         free = [
             min(int(node.get("CPU", 0)) // cores, int(node.get("GPU", 0)) if gpus else 2**31)
             for node in self._alive_nodes()
         ]
-        if not sum(free):
+        if not sum(free) and all(each.step == "greets" for each in self._placed.values()):
+            if self._unfit:
+                raise UserError(f"--ray: {next(iter(self._unfit.values()))}; install the same on every node")
             needed = f"{cores} core{'s' * (cores > 1)}{' and a GPU' * gpus}"
             self._tell_once(f"no node of the cluster has {needed}; the runs wait for one")
-        return sum(free)
+        return sum(free) if plan.jobs is None else plan.jobs
 
     def place(self, run: Run, start: Plan) -> None:
         """Let Ray find a node for a run, now or when one is free."""
@@ -241,7 +242,7 @@ class Cluster:
         self._placed[run.name] = _Placed(run, start, actor, reply)
 
     def look(self) -> list[End]:
-        """Take what the nodes have told. Raises `UserError` if the cluster's head is gone, or no node can be used."""
+        """Take what the nodes have told. Raises `UserError` if the cluster's head is gone."""
         self._check_head()
         now, ends = time.monotonic(), list[End]()
         awaited = {each.reply: each for each in self._placed.values() if each.reply is not None}
@@ -263,17 +264,23 @@ class Cluster:
                 placed.reply = placed.handle.look.remote(copies)
         return ends
 
+    def stop_run(self, name: str, reason: str) -> None:
+        """Let a run write its last checkpoint and end. To be called until it has ended."""
+        placed = self._placed.get(name)
+        if placed is None:
+            return
+        if placed.step == "greets":
+            ray.kill(placed.handle)
+            del self._placed[name]
+        elif placed.step == "trains" and time.monotonic() - placed.told_at > _STOP_AGAIN_S:
+            placed.told_at = time.monotonic()
+            placed.handle.stop.remote(reason)
+
     def stop(self, until: float) -> None:
         """Let all runs write their last checkpoints, and take them back. `until`: by CLOCK_MONOTONIC."""
-        told = dict[str, float]()
         while self._placed and time.monotonic() < until:
-            for name, placed in [*self._placed.items()]:
-                if placed.step == "greets":
-                    ray.kill(placed.handle)
-                    del self._placed[name]
-                elif placed.step == "trains" and time.monotonic() - told.get(name, float("-inf")) > _STOP_AGAIN_S:
-                    told[name] = time.monotonic()
-                    placed.handle.stop.remote()
+            for name in [*self._placed]:
+                self.stop_run(name, "its sweep was stopped")
             self.look()
             time.sleep(_LOOK_S / 4)
 
@@ -293,7 +300,7 @@ class Cluster:
             if unlike := difference(its, greeting()):
                 self._unfit[its.node] = unlike
                 return End(name, f"was not started: {unlike}", again=True, counts=False)
-            placed.machine, placed.node, placed.sees, placed.step = its.machine, its.node, data[1], "begins"
+            placed.machine, placed.sees, placed.step = its.machine, data[1], "begins"
             placed.reply = placed.handle.begin.remote(msgspec.msgpack.encode(self._order(placed)))
             return None
         news = msgspec.msgpack.decode(data, type=_News)
@@ -358,14 +365,12 @@ class Cluster:
             raise UserError(f"the head of the Ray cluster at {self._address} is gone; sweep resume goes on")
 
     def _alive_nodes(self) -> list[dict[str, float]]:
-        """The resources of each node that can be used. Raises `UserError` if there are only others."""
+        """The resources of each node that can be used."""
         now = time.monotonic()
         if not self._misses and now - self._nodes_at >= _NODES_S:
             self._nodes_at = now
             alive = [node for node in ray.nodes() if node["Alive"]]
             self._nodes = [node["Resources"] for node in alive if node["NodeID"] not in self._unfit]
-            if not self._nodes and not self._placed and self._unfit:
-                raise UserError(f"--ray: {next(iter(self._unfit.values()))}; install the same on every node")
         return self._nodes
 
     def _gpus(self, device: str) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+import engine
 from engine.compiler.code_cache import code_cache
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.sweep import Sweep
@@ -96,6 +97,24 @@ def test_runs_of_a_lost_node_resume_on_another(cluster: Cluster, tmp_path: Path)
     run_program("sweep", "resume", "placed", "--ray", "none", cwd=tmp_path)
     wait_until(lambda: all(has_trained(sweep, number, before[number] + 1) for number in range(2)), "two runs to train")
     run_program("sweep", "stop", "placed", cwd=tmp_path)
+
+
+@pytest.mark.long
+def test_a_node_with_other_sources_is_named_and_not_used(cluster: Cluster, tmp_path: Path) -> None:
+    shutil.copytree(Path(engine.__file__).parent, tmp_path / "other" / "engine")
+    with (tmp_path / "other" / "engine" / "errors.py").open("a") as file:
+        file.write("# changed\n")
+    cluster.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path / "other")})
+    run_program("sweep", *OPTIONS, "--steps", "300", "--seeds", "2", "--ray", cluster.address, cwd=tmp_path)
+    sweep = Sweep(tmp_path / "checkpoints" / "placed")
+    run_program("sweep", "wait", "placed", cwd=tmp_path, check=1)
+    log_of(sweep, "the queue ends: --ray: .* has other sources than this machine; install the same on every node")
+    assert status("placed", tmp_path)["states"] == {"waiting": 2}
+
+    cluster.add_node(num_cpus=1)
+    run_program("sweep", "resume", "placed", cwd=tmp_path)
+    run_program("sweep", "wait", "placed", cwd=tmp_path)
+    assert sweep.tries() == {"placed-001": 1, "placed-002": 1}
 
 
 @pytest.mark.long
