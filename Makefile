@@ -78,7 +78,7 @@ $(DEV_INSTALLED): $(INSTALLED)
 
 $(LONG_INSTALLED): $(DEV_INSTALLED)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[browser,mlflow,onnx,optuna,parquet,peers,wandb]'
+		--editable '.[browser,mlflow,onnx,optuna,parquet,peers,trackio,wandb]'
 	@touch $@
 
 $(DOCS_INSTALLED): $(INSTALLED)

@@ -26,6 +26,7 @@ class Tracker:
 
 TRACKERS: Mapping[str, Tracker] = {
     "mlflow": Tracker("engine.sinks.trackers.mlflow:MLflow", ("mlflow", "sqlalchemy", "alembic")),
+    "trackio": Tracker("engine.sinks.trackers.trackio:Trackio", ("trackio",)),
     "wandb": Tracker("engine.sinks.trackers.wandb:WandB", ("wandb",)),
 }
 _BUILT_IN = (JSON_LINES, *TRACKERS)

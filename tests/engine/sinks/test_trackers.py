@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import sqlite3
 import struct
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,7 @@ from engine.sinks.foreign import ForeignSink
 from tests.engine.sinks.test_sinks_of_a_run import EPISODE, evaluation, has_ended
 from tests.support.program import run_program, wait_until
 
-OFFERED = ("wandb", "mlflow")
+OFFERED = ("wandb", "mlflow", "trackio")
 MISSING = [name for name in OFFERED if find_spec(name) is None]
 
 
@@ -35,12 +38,12 @@ def needs(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(name in MISSING, reason=reason)
 
 
-TRACKERS = [pytest.param(name, marks=[needs(name), pytest.mark.long]) for name in OFFERED]
+TRACKERS = [pytest.param(name, marks=[needs(name), pytest.mark.long]) for name in ("wandb", "mlflow")]
 
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("WANDB_MODE", "WANDB_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+    for name in ("WANDB_MODE", "WANDB_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "TRACKIO_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
@@ -168,6 +171,31 @@ def test_mlflow_has_the_whole_run_in_its_folder(tmp_path: Path) -> None:
     assert [point.step for point in history] == [20, 15, 30]
     assert [point.step for point in client.get_metric_history(run.info.run_id, "charts/episodic_return")] == [1]
     assert sorted(path.name for path in folder.iterdir()) == ["annotation.json", "mlflow.db"]
+
+
+@pytest.mark.long
+@needs("trackio")
+def test_trackio_has_the_whole_run_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tried"
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody")
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.getsockname()[1]}")
+        write_two_hosts("trackio", folder)
+        hub.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody was asked who the token belongs to
+            hub.accept()
+    code = (
+        "import json, trackio\nfrom trackio.sqlite_storage import SQLiteStorage\n"
+        "(run,) = trackio.Api().runs('mario-tui')\n"
+        "print(json.dumps([run.name, run.config, SQLiteStorage.get_logs('mario-tui', run.name)]))"
+    )
+    environment = {**os.environ, "TRACKIO_DIR": str(folder / "trackio"), "HF_HUB_OFFLINE": "1"}
+    read = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
+    name, config, points = json.loads(read.stdout)
+    assert name == "tried" and config["note"] == "the first try"
+    assert config.items() >= told(folder, steps=3_000_000).options.items()
+    assert [point["step"] for point in points if "eval/mean_return" in point] == [20, 15, 30]
+    assert [point["step"] for point in points if "charts/episodic_return" in point] == [1]
 
 
 @pytest.mark.parametrize("name", TRACKERS)
