@@ -239,7 +239,8 @@ class CommonOptions:
         NONE,
         "output",
         "where metrics go besides TensorBoard, separated by commas: json-lines (metrics.jsonl in the run's folder), "
-        "mlflow, trackio, wandb (extras of those names) and the sinks of installed packages; none: nowhere else",
+        "mlflow, trackio, wandb (extras of those names), mlflow:policy and wandb:policy (with the best policy) and the "
+        "sinks of installed packages; none: nowhere else",
         metavar="NAMES",
     )
     run_dir: str = option("checkpoints", "output", "folder that holds the runs", metavar="DIR")

@@ -24,10 +24,16 @@ class Tracker:
     """What it imports."""
 
 
+POLICY = ":policy"
+"""Behind the name of a tracker: at its end, the run's policy goes there too."""
+_MLFLOW = Tracker("engine.sinks.trackers.mlflow:MLflow", ("mlflow", "sqlalchemy", "alembic"))
+_WANDB = Tracker("engine.sinks.trackers.wandb:WandB", ("wandb",))
 TRACKERS: Mapping[str, Tracker] = {
-    "mlflow": Tracker("engine.sinks.trackers.mlflow:MLflow", ("mlflow", "sqlalchemy", "alembic")),
+    "mlflow": _MLFLOW,
+    f"mlflow{POLICY}": _MLFLOW,
     "trackio": Tracker("engine.sinks.trackers.trackio:Trackio", ("trackio",)),
-    "wandb": Tracker("engine.sinks.trackers.wandb:WandB", ("wandb",)),
+    "wandb": _WANDB,
+    f"wandb{POLICY}": _WANDB,
 }
 _BUILT_IN = (JSON_LINES, *TRACKERS)
 
@@ -48,11 +54,16 @@ def place_of(name: str) -> str:
 
 
 def check_sinks(names: Iterable[str]) -> None:
-    """Raise `ConfigError` for the first name that is none of a sink, or of one whose packages are missing."""
+    """Raise `ConfigError` for the first name that is none of a sink, that stands for the same tracker as another, or
+    whose packages are missing."""
+    names = list(names)
     for name in names:
+        extra = name.removesuffix(POLICY)
+        if extra != name and extra in names:
+            raise ConfigError("sinks", f"must name {extra} once, with {POLICY} or without")
         if name in TRACKERS:
             if not all(map(_is_installed, TRACKERS[name].packages)):
-                needed = f"{name} needs packages that are missing; install them with: pip install 'mario-tui[{name}]'"
+                needed = f"{name} needs packages that are missing; install them with: pip install 'mario-tui[{extra}]'"
                 raise ConfigError("sinks", needed)
         elif name != JSON_LINES and name not in (known := installed_sinks()):
             accepted = ", ".join((*_BUILT_IN, *sorted(known)))

@@ -8,6 +8,9 @@ from engine.protocol.message import Message
 from engine.protocol.messages import Episode, Evaluation, Failed, Finished, Progress
 from engine.protocol.outcome import Outcome
 
+BEST_POLICY_FILE = "best.safetensors"
+"""In the run's folder, once there is one: the best-evaluated policy."""
+
 
 class Begin(Message, frozen=True):
     """The first message: the run and its hyperparameters. It comes again after a failure of the sink's disk."""

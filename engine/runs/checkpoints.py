@@ -23,6 +23,7 @@ import msgspec
 from engine import __version__
 from engine.config.reported_loop import NOT_TRAINED
 from engine.errors import UserError
+from engine.protocol.sinks import BEST_POLICY_FILE as BEST_POLICY_FILE
 from engine.runs import policies
 from engine.runs.policy_schema import checked
 from engine.runs.registry import LATEST, find_run, list_records, list_runs
@@ -33,7 +34,6 @@ from engine.runtime.safetensors_header import safetensors_header
 FORMAT = 4
 MANIFEST = "manifest.json"
 POLICY_FILE = "policy.safetensors"
-BEST_POLICY_FILE = "best.safetensors"  # in the run's folder: the best-evaluated policy
 POLICY_FORMAT = "mario-tui-policy-3"
 _PREFIX = "step-"
 _REPLACED = "-replaced"

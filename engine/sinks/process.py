@@ -15,12 +15,13 @@ import signal
 import sys
 from pathlib import Path
 
-from engine.config.sinks import check_sinks, place_of
+from engine.config.sinks import POLICY, check_sinks, place_of
 from engine.protocol.failures import describe
 from engine.protocol.framing import decode_sink_event, read_message
 from engine.runtime.parent import continued_with_parent, end_with_stdin
 from engine.runtime.text import printable_stream, set_off, shortened
 from engine.sinks.sink import Sink
+from engine.sinks.trackers import PolicySink
 
 END_S = 20.0
 """Seconds that a sink has, after the end of the run, to take what it was sent and to close."""
@@ -51,6 +52,8 @@ def main(name: str) -> int:
 
 def _made(name: str) -> Sink:
     sink: Sink = pkgutil.resolve_name(place_of(name))()
+    if isinstance(sink, PolicySink):
+        sink.keeps_policy = name.endswith(POLICY)
     return sink
 
 

@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from abc import abstractmethod
+from pathlib import Path
 
-from engine.protocol.sinks import Begin
+from engine.protocol.messages import Failed, Finished
+from engine.protocol.sinks import BEST_POLICY_FILE, Begin
+from engine.sinks.scalars import ScalarSink
 
 PROJECT = "mario-tui"
 """What trackers file runs under, unless the user's environment names another project."""
@@ -16,3 +20,22 @@ PROJECT = "mario-tui"
 def identity(run: Begin) -> str:
     """Tells the run from all others, and is the same after a resume: 12 hexadecimal digits."""
     return hashlib.sha256(f"{socket.gethostname()}:{run.path}:{run.created_at}".encode()).hexdigest()[:12]
+
+
+class PolicySink(ScalarSink):
+    """A sink that can also keep the best-evaluated policy of the run, when that ends."""
+
+    keeps_policy = False
+
+    def begin(self, run: Begin) -> None:
+        super().begin(run)
+        self._folder = Path(run.path)
+
+    @abstractmethod
+    def write_policy(self, path: Path) -> None:
+        """Keep a copy of a file."""
+
+    def end(self, end: Finished | Failed) -> None:
+        path = self._folder / BEST_POLICY_FILE
+        if self.keeps_policy and path.is_file() and not path.is_symlink():
+            self.write_policy(path)

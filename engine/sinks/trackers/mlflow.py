@@ -12,8 +12,7 @@ from typing import Any
 from engine.protocol.messages import Evaluation, Failed, Finished, Progress
 from engine.protocol.sinks import Begin
 from engine.runtime.files import open_regular
-from engine.sinks.scalars import ScalarSink
-from engine.sinks.trackers import PROJECT, identity
+from engine.sinks.trackers import PROJECT, PolicySink, identity
 
 _MOST_METRICS, _MOST_PARAMETERS = 1000, 100
 """What MLflow takes in one call."""
@@ -21,7 +20,7 @@ _IDENTITY = "mario_tui.run"
 """The tag by which a run is found again after a resume."""
 
 
-class MLflow(ScalarSink):
+class MLflow(PolicySink):
     """Writes once a second and at each evaluation: a call takes some 40 ms, however many metrics it has."""
 
     def __init__(self) -> None:
@@ -37,19 +36,23 @@ class MLflow(ScalarSink):
         from mlflow import MlflowClient
         from mlflow.entities import Param, RunTag
 
+        artifacts = None
         if not (uri := os.environ.get("MLFLOW_TRACKING_URI", "")):
             path = Path(run.path) / "mlflow.db"
+            artifacts = (Path(run.path) / "mlartifacts").as_uri()
             open_regular(path, os.O_RDWR | os.O_CREAT).close()  # it may come from elsewhere, and be a link
             uri = f"sqlite:///{path}"
         client = MlflowClient(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         experiment = client.get_experiment_by_name(name)
-        experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
+        experiment_id = client.create_experiment(name, artifacts) if experiment is None else experiment.experiment_id
         known = client.search_runs([experiment_id], f"tags.`{_IDENTITY}` = '{identity(run)}'", max_results=1)
         begun = (
             known[0] if known else client.create_run(experiment_id, tags={_IDENTITY: identity(run)}, run_name=run.run)
         )
         self._id = begun.info.run_id
+        if artifacts is not None and not begun.info.artifact_uri.startswith(f"{artifacts}/"):
+            self.keeps_policy = False  # the database comes from elsewhere, and might name any place
         client.update_run(self._id, status="RUNNING")
         options = {name: str(value) for name, value in run.options.items()}
         # A parameter can't be changed: what a resume changes is a tag.
@@ -79,6 +82,10 @@ class MLflow(ScalarSink):
 
     def end(self, end: Finished | Failed) -> None:
         self._status = "FINISHED" if isinstance(end, Finished) else "FAILED"
+        super().end(end)
+
+    def write_policy(self, path: Path) -> None:
+        self._client.log_artifact(self._id, str(path), "policy")
 
     def close(self) -> None:
         super().close()

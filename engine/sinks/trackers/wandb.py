@@ -12,11 +12,10 @@ from typing import Any
 
 from engine.protocol.messages import Failed, Finished
 from engine.protocol.sinks import Begin
-from engine.sinks.scalars import ScalarSink
-from engine.sinks.trackers import PROJECT, identity
+from engine.sinks.trackers import PROJECT, PolicySink, identity
 
 
-class WandB(ScalarSink):
+class WandB(PolicySink):
     """Each host of a run writes a folder of its own; all belong to one run of W&B."""
 
     def __init__(self) -> None:
@@ -27,6 +26,7 @@ class WandB(ScalarSink):
     def begin(self, run: Begin) -> None:
         super().begin(run)
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # to its makers
+        os.environ.setdefault("WANDB_DATA_DIR", str(Path(run.path) / "wandb"))  # for copies of the policy
         # It takes settings, such as the server that gets the user's key, from the working directory, which is the
         # run's folder and may come from elsewhere.
         os.chdir("/")
@@ -54,7 +54,15 @@ class WandB(ScalarSink):
         self._run.log({"env_steps": env_steps, **scalars})
 
     def end(self, end: Finished | Failed) -> None:
+        super().end(end)
         self._exit_code = 0 if isinstance(end, Finished) else 1
+
+    def write_policy(self, path: Path) -> None:
+        import wandb
+
+        artifact = wandb.Artifact(f"policy-{self._run.id}", type="model")
+        artifact.add_file(str(path), skip_cache=True)
+        self._run.log_artifact(artifact)
 
     def close(self) -> None:
         super().close()

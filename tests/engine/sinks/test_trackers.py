@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import sqlite3
 import struct
@@ -18,17 +19,21 @@ import psutil
 import pytest
 
 from engine.config.reading import make_config
+from engine.config.sinks import check_sinks, sink_names
+from engine.errors import UserError
 from engine.host import host_events
 from engine.protocol.messages import Failed
-from engine.protocol.sinks import Begin, Restart
+from engine.protocol.sinks import BEST_POLICY_FILE, Begin, Restart
 from engine.runs.annotation import Annotation, write_annotation
 from engine.runs.run import Run
 from engine.sinks import foreign, queued_writer
 from engine.sinks.dispatcher import Dispatcher
 from engine.sinks.foreign import ForeignSink
 from tests.engine.sinks.test_sinks_of_a_run import EPISODE, evaluation, has_ended
+from tests.support.policy_files import shipped
 from tests.support.program import run_program, wait_until
 
+FAILED = Failed(reason="a bug", traceback="", log_path="", checkpoint=None)
 OFFERED = ("wandb", "mlflow", "trackio")
 MISSING = [name for name in OFFERED if find_spec(name) is None]
 
@@ -68,7 +73,7 @@ def write(name: str, begin: Begin, *events: Any) -> None:
 
 def has_begun(name: str, folder: Path) -> bool:
     """MLflow takes long to make its database, and a sink has 20 seconds after the end."""
-    if name != "mlflow":
+    if not name.startswith("mlflow"):
         return True
     with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as database:
         try:
@@ -80,9 +85,8 @@ def has_begun(name: str, folder: Path) -> bool:
 
 def write_two_hosts(name: str, folder: Path) -> None:
     """A run that fails after it has gone back to step 10, and is resumed for more steps."""
-    failed = Failed(reason="a bug", traceback="", log_path="", checkpoint=None)
     write(
-        name, told(folder), Restart(env_steps=0), EPISODE, evaluation(20), Restart(env_steps=10), evaluation(15), failed
+        name, told(folder), Restart(env_steps=0), EPISODE, evaluation(20), Restart(env_steps=10), evaluation(15), FAILED
     )
     write(name, told(folder, steps=3_000_000), Restart(env_steps=15), evaluation(30))
 
@@ -196,6 +200,53 @@ def test_trackio_has_the_whole_run_in_its_folder(tmp_path: Path, monkeypatch: py
     assert config.items() >= told(folder, steps=3_000_000).options.items()
     assert [point["step"] for point in points if "eval/mean_return" in point] == [20, 15, 30]
     assert [point["step"] for point in points if "charts/episodic_return" in point] == [1]
+
+
+def policy_in(folder: Path) -> bytes:
+    """A best policy, and what its file holds."""
+    folder.mkdir()
+    shutil.copy(shipped("snake-12x12"), folder / BEST_POLICY_FILE)
+    return (folder / BEST_POLICY_FILE).read_bytes()
+
+
+@pytest.mark.long
+@needs("mlflow")
+def test_mlflow_keeps_the_policy_if_asked(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    folder = tmp_path / "tried"
+    policy = policy_in(folder)
+    write("mlflow:policy", told(folder), Restart(env_steps=0), FAILED)
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("mario-tui").experiment_id])
+    (found,) = client.list_artifacts(run.info.run_id, "policy")
+    assert Path(client.download_artifacts(run.info.run_id, found.path, str(tmp_path))).read_bytes() == policy
+    assert list(folder.glob(f"mlartifacts/**/{BEST_POLICY_FILE}"))
+
+
+@pytest.mark.long
+@needs("wandb")
+def test_wandb_keeps_the_policy_if_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "tried"
+    policy = policy_in(folder)
+    write("wandb:policy", told(folder), Restart(env_steps=0), FAILED)
+    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    (artifact,) = (record.artifact for record in records(log) if record.HasField("artifact"))
+    (entry,) = artifact.manifest.contents
+    assert (artifact.type, entry.path, entry.size) == ("model", BEST_POLICY_FILE, len(policy))
+    assert Path(entry.local_path).read_bytes() == policy and folder in Path(entry.local_path).parents
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("mlflow:policy,mlflow", "must name mlflow once, with :policy or without"),
+        ("trackio:policy", "must be none, or names among json-lines, mlflow, mlflow:policy, trackio, wandb"),
+    ],
+)
+def test_only_some_trackers_keep_policies_and_each_is_named_once(value: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        check_sinks(sink_names(value))
 
 
 @pytest.mark.parametrize("name", TRACKERS)
