@@ -8,6 +8,7 @@ import sys
 from engine.errors import UserError
 from engine.host.client import HostProcess, InvalidMessage
 from engine.protocol.messages import Failed, Finished, Log, Progress
+from engine.runs.run import ACTIVE
 from engine.runtime.text import printable
 from mario_tui.data.exit_status import exit_status
 from mario_tui.data.run_status import RunStatus
@@ -50,7 +51,7 @@ def _begun(host: HostProcess) -> Progress | Finished | Failed | None:
             match event:
                 case Finished() | Failed():
                     return event
-                case Progress() if event.state != "starting":
+                case Progress() if event.state in ACTIVE and event.state != "starting":  # else the end itself follows
                     return event
                 case Log(level="warning" | "error"):
                     _warn(event.text)
