@@ -211,12 +211,13 @@ def commands_of(plan: SweepPlan) -> list[str]:
         return ["mario-tui sweep"]
     varied = {name: dict.fromkeys(listed(each[name]) for each in plan.settings if name in each) for name in plan.varied}
     if len(plan.settings) == math.prod(map(len, varied.values())):
-        return [_command(plan, {name: ",".join(values) for name, values in varied.items()})]
+        prunes = () if plan.prune_after is None else ("--prune", "median", "--prune-after", str(plan.prune_after))
+        return [_command(plan, {name: ",".join(values) for name, values in varied.items()}, *prunes)]
     return [_command(plan, {name: listed(value) for name, value in each.items()}) for each in plan.settings]
 
 
-def _command(plan: SweepPlan, varied: Mapping[str, str]) -> str:
-    words = ["mario-tui", "sweep"]
+def _command(plan: SweepPlan, varied: Mapping[str, str], *more: str) -> str:
+    words = ["mario-tui", "sweep", *more]
     for name, value in plan.options.items():
         on = isinstance(value, bool)
         words += [flag(name) if value else flag(f"no_{name}")] if on else [flag(name), str(value)]

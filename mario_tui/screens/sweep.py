@@ -23,7 +23,6 @@ from engine.runs.sweep import Sweep, SweepPlan
 from engine.runtime.text import printable
 from mario_tui.data.chart_files import save_files
 from mario_tui.data.keys import bindings
-from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_levels import ListedSetting, OptionLevels, levels_of, listed_settings
 from mario_tui.data.sweep_statistics import Statistic, improvement
 from mario_tui.data.sweep_table import (
@@ -205,7 +204,7 @@ class SweepScreen(ChartScreen):
     def _is_done(reading: _Reading) -> bool:
         search = reading.plan.search
         is_chosen = search is None or len(reading.results) >= search.count
-        return is_chosen and all(m.state == RunStatus.FINISHED for result in reading.results for m in result.members)
+        return is_chosen and all(result.is_done for result in reading.results)
 
     def plots(self) -> Sequence[Plot]:
         return [self._chart]

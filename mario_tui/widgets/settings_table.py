@@ -13,13 +13,16 @@ from mario_tui.data.format import duration, number, short, shortened
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_levels import ListedSetting, names_of, place_of
 from mario_tui.data.sweep_statistics import Estimate
-from mario_tui.data.sweep_table import share, value_text
+from mario_tui.data.sweep_table import PRUNED, WAITING, share, value_text
 from mario_tui.widgets.base.marked_table import GAP, MARK_WIDTH, Column, MarkedTable, right
 from mario_tui.widgets.charts.comparison import Series
 
 _WIDEST = 24
 """Width of an option's column at most; a longer value is cut."""
-_SYMBOLS = {str(status): (status.symbol, status.colour) for status in RunStatus}
+_SYMBOLS = {str(status): (status.symbol, status.colour) for status in RunStatus} | {
+    WAITING: ("·", "dim"),
+    PRUNED: ("⊘", "dim"),
+}
 
 
 class SettingsTable(MarkedTable[ListedSetting]):
@@ -73,7 +76,7 @@ def _done(row: ListedSetting) -> Text:
     for state in dict.fromkeys(member.state for member in row.result.members):
         if state != RunStatus.FINISHED:
             text.append(" " * (text.cell_len == 5))
-            text.append(*_SYMBOLS.get(state, ("·", "dim")))
+            text.append(*_SYMBOLS[state])
     return text
 
 
