@@ -70,7 +70,7 @@ class _Order(msgspec.Struct, frozen=True):
     name: str
     checkpoint: str | None
     """Its name, to resume from it; None: a new run."""
-    tags: tuple[str, ...]
+    annotation: Annotation | None
     notes: tuple[tuple[str, str], ...]
     copy: Changes | None
     """What the run has so far, for a node that does not see the sweep's folder."""
@@ -109,7 +109,7 @@ class NodeRun:
                 write_changes(run, wanted.copy)
             plan = Plan(config.changed(run_dir=str(folder)), name=wanted.name, notes=wanted.notes)
             if wanted.checkpoint is None:
-                plan = replace(plan, annotation=Annotation(wanted.tags))
+                plan = replace(plan, annotation=wanted.annotation)
             else:
                 plan = replace(plan, run=run, checkpoint=run.path / wanted.checkpoint)
             self._host: HostProcess = plan.start(foreground=True)
@@ -334,7 +334,7 @@ class Cluster:
             options=start.config.options(),
             name=placed.run.name,
             checkpoint=None if start.checkpoint is None else start.checkpoint.name,
-            tags=() if start.annotation is None else start.annotation.tags,
+            annotation=start.annotation,
             notes=start.notes,
             copy=None if start.checkpoint is None or placed.sees else Follower(placed.run).take(),
         )

@@ -25,7 +25,7 @@ from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess, attach
 from engine.monitoring.memory_budget import TooLittleMemory
 from engine.protocol.commands import Stop
-from engine.runs.annotation import Annotation
+from engine.runs.annotation import MOST_TAGS, Annotation
 from engine.runs.checkpoints import committed
 from engine.runs.registry import delete_run
 from engine.runs.run import Run
@@ -104,6 +104,11 @@ def start_queue(sweep: Sweep) -> None:
         raise UserError(f"{sweep.name}: its queue ended at once; see {sweep.log_path}")
 
 
+def _has_host(run: Run, status: RunStatus | None) -> bool:
+    """Whether a run trains or is paused, or its host has just been started or is about to end."""
+    return status is not None and (status.is_active or (status is not RunStatus.FINISHED and run.is_alive()))
+
+
 def _make_way(run: Run) -> None:
     """Remove what is left of a run that has no checkpoint, or of one whose creation or removal was interrupted."""
     if has_begun(run):
@@ -144,24 +149,22 @@ class Queue:
             self._look_at_nodes()
             statuses = [self._status_of(run) for run in runs]
             jobs = self._jobs(plan)
-            training = [
-                run for run, status in zip(runs, statuses, strict=True) if status is not None and status.is_active
-            ]
+            training = [run for run, status in zip(runs, statuses, strict=True) if _has_host(run, status)]
             if plan.prune_after is not None:
                 if self._prune([run for run in training if run.name not in plan.pruned]):
                     continue
                 self._stop_pruned(plan, training)
             # A paused run gives its place to the next.
-            trains = sum(each is not None and each.is_active and each is not RunStatus.PAUSED for each in statuses)
+            trains = len(training) - statuses.count(RunStatus.PAUSED)
             waiting = [
                 number
                 for number, run in enumerate(runs)
-                if run.name not in plan.pruned and is_waiting(statuses[number], self._tries.get(run.name))
+                if not (run in training or run.name in plan.pruned)
+                and is_waiting(statuses[number], self._tries.get(run.name))
             ]
             if len(waiting) < jobs - trains and self._add_setting():
                 continue
-            ended = [number for number in waiting if not runs[number].is_alive()]  # and not only about to end
-            for number in ended[: max(0, jobs - trains)]:
+            for number in waiting[: max(0, jobs - trains)]:
                 if self._is_stopping or not self._begin(plan, number, alone=not trains):
                     break
                 trains += 1
@@ -251,8 +254,9 @@ class Queue:
             else:
                 _make_way(run)
                 values = plan.values(plan.members[number]) | {"run_dir": str(self._sweep.path)}
-                tag = Annotation((self._sweep.name[:24].lower().replace(".", "-"),))
-                start = replace(make_plan(values, name=run.name), annotation=tag)
+                tags = dict.fromkeys((self._sweep.name[:24].lower().replace(".", "-"), *plan.annotation.tags))
+                annotation = Annotation(tuple(tags)[:MOST_TAGS], plan.annotation.note)
+                start = replace(make_plan(values, name=run.name), annotation=annotation)
             tries[run.name] = tries.get(run.name, 0) + 1
             self._sweep.write_tries(tries)  # first, so that after a kill none is begun too often
             if self._cluster is not None:

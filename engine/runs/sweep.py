@@ -21,6 +21,7 @@ import msgspec
 import psutil
 
 from engine.errors import UserError
+from engine.runs.annotation import Annotation
 from engine.runs.registry import LATEST, name_error
 from engine.runs.run import RECORD_FILE, Run, path_digest, utf8_path
 from engine.runtime.files import open_regular, read_bounded, write_atomically
@@ -70,6 +71,8 @@ class SweepPlan(msgspec.Struct, frozen=True):
     members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MOST_RUNS)]
     created_at: float = 0.0
     search: Search | None = None
+    annotation: Annotation = Annotation()
+    """Tags and note of all runs; the name of the sweep is another tag."""
     ray: str = "none"
     """The cluster whose nodes the runs are on, as `--ray` names it."""
     prune_after: _Count | None = None

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 from engine.config.fields import must_be_within, read_number
 from engine.errors import UserError
+from engine.runs.annotation import Annotation, make_annotation, read_annotation
+from engine.runs.run import Run
 from engine.runtime.text import did_you_mean
 from mario_tui.launch import expanded
 
@@ -94,3 +96,25 @@ def need_terminal(instead: str) -> None:
     if not codecs.lookup(sys.stderr.encoding).name.startswith("utf-8"):
         encoding = sys.stderr.encoding
         raise UserError(f"the dashboard needs UTF-8, the locale has {encoding}; try: LC_ALL=C.UTF-8 mario-tui ...")
+
+
+def add_annotation(parser: argparse.ArgumentParser, of: str, about: str) -> None:
+    """`--tag` and `--note`, which `given_annotation` reads."""
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help=f"tag {of}; may be given several times"
+    )
+    parser.add_argument("--note", metavar="TEXT", help=f"note {about}")
+
+
+def given_annotation(options: argparse.Namespace, run: Run | None = None) -> Annotation | None:
+    """What `--tag` and `--note` write about a run: a resumed `run` keeps its tags, and its note if there is no other.
+    None if neither was given."""
+    if not options.tag and options.note is None:
+        return None
+    before = Annotation() if run is None else read_annotation(run)
+    try:
+        return make_annotation(
+            " ".join((*before.tags, *options.tag)), before.note if options.note is None else options.note
+        )
+    except UserError as error:  # it names the field
+        raise UserError(f"--{error}".replace("--tags: ", "--tag: ")) from None

@@ -19,11 +19,9 @@ from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
-from engine.runs.annotation import Annotation, make_annotation, read_annotation
-from engine.runs.run import Run
 from engine.runtime.parent import killed_with_parent
 from mario_tui.commands import eval_only
-from mario_tui.commands.options import Parser, add_read_only, chosen, need_terminal
+from mario_tui.commands.options import Parser, add_annotation, add_read_only, chosen, given_annotation, need_terminal
 from mario_tui.launch import Plan, expanded, make_plan
 
 _COMMANDS = """\
@@ -105,10 +103,7 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
         "--run-dir, or of the run that --resume names",
     )
     parser.add_argument("--name", metavar="NAME", help="name of the new run (default: its game and the time)")
-    parser.add_argument(
-        "--tag", action="append", default=[], metavar="TAG", help="tag of the run; may be given several times"
-    )
-    parser.add_argument("--note", metavar="TEXT", help="note about the run")
+    add_annotation(parser, "of the run", "about the run")
     parser.add_argument(
         "--preset",
         metavar="NAME",
@@ -150,7 +145,7 @@ def run(arguments: list[str]) -> int:
     if rank is not None and rank.index:
         folder = str(Path(plan.config.run_dir).resolve() / rank.name)
         os.execv(sys.executable, [sys.executable, "-P", "-m", "engine.commands.rank", folder])
-    plan = replace(plan, annotation=_annotation(options.tag, options.note, plan.run))
+    plan = replace(plan, annotation=given_annotation(options, plan.run))
     if options.log_format and not options.no_ui:
         raise UserError("--log-format needs --no-ui")
     if options.no_ui:
@@ -178,15 +173,3 @@ def _plan(values: dict[str, Any], options: argparse.Namespace) -> Plan:
 
     with progress_bar("verifying the checkpoint", total=1) as move:
         return make(progress=move)
-
-
-def _annotation(tags: list[str], note: str | None, run: Run | None) -> Annotation | None:
-    """What `--tag` and `--note` write about a run: a resumed `run` keeps its tags, and its note if there is no other.
-    None if neither was given."""
-    if not tags and note is None:
-        return None
-    before = Annotation() if run is None else read_annotation(run)
-    try:
-        return make_annotation(" ".join((*before.tags, *tags)), before.note if note is None else note)
-    except UserError as error:  # it names the field
-        raise UserError(f"--{error}".replace("--tags: ", "--tag: ")) from None

@@ -185,7 +185,7 @@ KEYS = (
         "sort",
         "o",
         "Rank",
-        "Rank the runs by the next number: best evaluation, mean return, highest mean return, name",
+        "Rank by the next number: best evaluation, mean return, highest mean return, name",
         "compare",
         shown=False,
     ),

@@ -225,6 +225,4 @@ def _command(plan: SweepPlan, varied: Mapping[str, str], *more: str) -> str:
         words += ["--vary", f"{flag(name)[2:]}={values}"]
     seeds = {member.seed for member in plan.members}
     words += ["--seeds", str(len(seeds)), *(["--first-seed", str(min(seeds))] if min(seeds) else [])]
-    if plan.prune_after is not None and len(plan.settings) > 1:
-        words += ["--prune", "median", "--prune-after", str(plan.prune_after)]
     return printable(shlex.join(words))

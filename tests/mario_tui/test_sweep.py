@@ -119,7 +119,7 @@ def test_means_and_intervals_over_seeds() -> None:
 def test_a_sweep_trains_its_runs_and_tells_what_they_reached(tmp_path: Path) -> None:
     run_program(
         "sweep", *SNAKE, "--steps", "600", "--eval-every", "300", "--eval-episodes", "4", "--vary", "n-step=1,3",
-        "--name", "small", cwd=tmp_path,
+        "--name", "small", "--tag", "nightly", "--note", "first try", cwd=tmp_path,
     )  # fmt: skip
     run_program("sweep", "wait", "small", cwd=tmp_path)
     found = status("small", tmp_path)
@@ -131,7 +131,7 @@ def test_a_sweep_trains_its_runs_and_tells_what_they_reached(tmp_path: Path) -> 
         assert record.best is not None and member["best"] == record.best.mean_return
     listed = json.loads(run_program("runs", "--json", cwd=tmp_path).stdout)
     assert {each["name"] for each in listed} == {"small-001", "small-002"}
-    assert all(each["tags"] == ["small"] for each in listed)
+    assert all((each["tags"], each["note"]) == (["small", "nightly"], "first try") for each in listed)
     assert "| `n-step=3` | 1 of 1 |" in run_program("sweep", "status", "small", "--markdown", cwd=tmp_path).stdout
     assert "small  2 finished" in run_program("sweep", "status", cwd=tmp_path).stdout
     terminal = Terminal("sweep", "watch", cwd=tmp_path, columns=120, rows=40)
@@ -188,8 +188,23 @@ def test_a_queue_survives_kills_and_its_table_is_that_of_the_runs(tmp_path: Path
         ]
         best = [float(row["best"]) for row in mine]
         assert len(best) == 3 and setting["best"]["mean"] == pytest.approx(statistics.fmean(best))
-        assert min(best) <= setting["best"]["low"] <= setting["best"]["high"] <= max(best)
+        assert min(best) - 1e-9 <= setting["best"]["low"] <= setting["best"]["high"] <= max(best) + 1e-9
         assert setting["env_steps"] == sum(int(row["env_steps"]) for row in mine) >= 12_000
+
+
+@pytest.mark.long
+def test_a_resumed_run_has_its_place_from_the_start(tmp_path: Path) -> None:
+    run_program(
+        "sweep", *SNAKE, "--steps", "3000", "--save-every", "300", "--seeds", "2", "--jobs", "1", "--name", "one",
+        cwd=tmp_path,
+    )  # fmt: skip
+    first, second = (Sweep(tmp_path / "checkpoints" / "one").run(number) for number in (0, 1))
+    wait_until(lambda: first.record_path.exists() and first.record().env_steps > 600, "the first run to train")
+    run_program("sweep", "stop", "one", cwd=tmp_path)
+    assert not second.record_path.exists()
+    run_program("sweep", "resume", "one", cwd=tmp_path)
+    run_program("sweep", "wait", "one", cwd=tmp_path)
+    assert first.record().env_steps >= 3000 and second.record().created_at >= first.record().updated_at
 
 
 @pytest.mark.long

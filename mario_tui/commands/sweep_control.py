@@ -1,0 +1,128 @@
+"""`mario-tui sweep stop`, `resume`, `add` and `wait`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+import msgspec
+
+from engine.errors import UserError
+from engine.runs.sweep import (
+    Member,
+    Sweep,
+    find_sweep,
+)
+from mario_tui.commands.options import Parser
+from mario_tui.commands.sweep_options import (
+    NO_PRUNING,
+    RAY,
+    add_variations,
+    asked_settings,
+    check_count,
+    check_runs,
+    cluster_of,
+)
+from mario_tui.commands.sweep_status import searches
+from mario_tui.data.run_status import RunStatus
+from mario_tui.data.sweep_table import results_of
+from mario_tui.launch import asked_options
+from mario_tui.sweep_queue import start_queue, status_of, stop_runs
+
+_POLL_S = 0.3
+_STOP_S = 660.0
+"""Seconds that a queue has to stop its runs."""
+
+
+def stop(arguments: list[str]) -> int:
+    sweep = _sweep_of("stop", "Stop the runs of a sweep, each with a checkpoint.", arguments)
+    until = time.monotonic() + _STOP_S
+    while (pid := sweep.queue_pid()) is not None:
+        if time.monotonic() > until:
+            raise UserError(f"{sweep.name}: its queue did not end in {_STOP_S:.0f} s; see {sweep.log_path}")
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        time.sleep(_POLL_S)
+    stop_runs(sweep)
+    print(f"{sweep.name}: stopped; to go on: mario-tui sweep resume {sweep.name}")
+    return 0
+
+
+def resume(arguments: list[str]) -> int:
+    parser = Parser(
+        prog="mario-tui sweep resume",
+        description="Go on with a sweep: with runs that wait, were stopped or have failed.",
+    )
+    parser.add_argument("sweep", help="name or folder, or latest")
+    parser.add_argument("--ray", metavar="ADDRESS", help=f"{RAY}; none: on this machine (default: as before)")
+    options = parser.parse_args(arguments)
+    sweep = find_sweep(options.sweep)
+    plan = sweep.own_plan()
+    if sweep.queue_pid() is None:
+        was_on_cluster = plan.ray != "none"
+        if options.ray is not None:
+            if cluster_of(options.ray) != "none" and plan.prune_after is not None:
+                raise UserError(NO_PRUNING)
+            with sweep.changed_plan() as (plan, write):
+                plan = msgspec.structs.replace(plan, ray=options.ray)
+                write(plan)
+        again = [RunStatus.STOPPED, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED, None]
+        if was_on_cluster:  # what still trains there stops, because its queue is gone
+            again += [status for status in RunStatus if status.is_active]
+        runs = [sweep.run(number) for number in range(len(plan.members))]
+        left = [run.name for run in runs if run.name not in plan.pruned and status_of(run) in again]
+        sweep.write_tries(sweep.tries() | dict.fromkeys(left, 0))
+    start_queue(sweep)
+    print(f"{sweep.name}: goes on; see: mario-tui sweep status {sweep.name}")
+    return 0
+
+
+def add(arguments: list[str]) -> int:
+    parser = Parser(prog="mario-tui sweep add", description="Add runs to a sweep.")
+    parser.add_argument("sweep", help="name or folder, or latest")
+    add_variations(parser)
+    options = parser.parse_args(arguments)
+    sweep = find_sweep(options.sweep)
+    with sweep.changed_plan() as (plan, write):
+        if plan.search is not None:
+            raise UserError("sweep add: a search chooses its settings itself; start another sweep")
+        seeds = sorted({member.seed for member in plan.members})
+        kept = [result.settings for result in results_of(sweep, plan) if not result.is_pruned]
+        settings = [asked_options(each, None, None) for each in asked_settings(options)] if options.vary else kept
+        if options.seeds:
+            first = options.first_seed if options.first_seed is not None else 0 if options.vary else seeds[-1] + 1
+            seeds = list(range(first, first + options.seeds))
+        members = [Member(setting, seed) for seed in seeds for setting in settings]
+        members = [member for member in members if member not in plan.members]
+        if not members:
+            raise UserError("sweep add: all these runs are there already; give other --vary or --seeds")
+        check_count(len(plan.members) + len(members))
+        check_runs(plan, settings, sweep.path.parent)
+        varied = tuple(dict.fromkeys((*plan.varied, *settings[0])))
+        added = msgspec.structs.replace(plan, varied=varied, members=(*plan.members, *members))
+        write(added)
+    if sweep.queue_pid() is None:
+        start_queue(sweep)
+    print(f"{sweep.name}: {len(members)} more runs, {len(added.members)} in all")
+    return 0
+
+
+def wait(arguments: list[str]) -> int:
+    sweep = _sweep_of("wait", "Wait until no run of a sweep waits or trains.", arguments)
+    while True:
+        waits = sweep.queue_pid() is not None  # looked at first: it starts runs
+        plan = sweep.plan()
+        results = results_of(sweep, plan)
+        if not waits and not any(member.is_active for result in results for member in result.members):
+            is_done = all(result.is_done for result in results)
+            return 0 if is_done and not searches(plan, results) else 1
+        time.sleep(_POLL_S)
+
+
+def _sweep_of(command: str, about: str, arguments: list[str]) -> Sweep:
+    parser = Parser(prog=f"mario-tui sweep {command}", description=about)
+    parser.add_argument("sweep", help="name or folder, or latest")
+    return find_sweep(parser.parse_args(arguments).sweep)

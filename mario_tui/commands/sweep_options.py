@@ -1,0 +1,155 @@
+"""The options of sweeps: what varies, plan files, and what can't be combined."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from engine.config.constraints import check_ray
+from engine.config.fields import must_be_one_of
+from engine.config.ray_cluster import check_cluster
+from engine.config.run_config import RunConfig, stored_options
+from engine.errors import UserError
+from engine.runs.sweep import (
+    MOST_RUNS,
+    Member,
+    SweepPlan,
+)
+from engine.runtime.threads import available_cores
+from engine.runtime.toml_file import read_toml
+from mario_tui.commands.options import whole
+from mario_tui.data.sweep_table import listed, setting_text
+from mario_tui.data.variations import grid, sample
+from mario_tui.launch import make_plan
+from mario_tui.sweep_pruning import STARTUP_SETTINGS
+from mario_tui.sweep_search import check_optuna
+
+PLAN_KEYS = (
+    "vary", "seeds", "first-seed", "sample", "sample-seed", "search", "metric", "prune", "prune-after", "jobs", "name",
+    "options",
+)  # fmt: skip
+RAY = "Ray cluster whose nodes the runs are placed on: auto (the one of this machine, or $RAY_ADDRESS) or HOST:PORT"
+NO_PRUNING = "--prune can't be combined with --ray"
+CHOICES = {"search": ("tpe",), "metric": ("best", "last"), "prune": ("median",)}
+
+
+def _one_of(name: str, text: str) -> str:
+    if text not in CHOICES[name]:
+        raise UserError(f"--{name} {must_be_one_of(CHOICES[name], text)}")
+    return text
+
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "seeds": whole("--seeds", 1, MOST_RUNS),
+    "first-seed": whole("--first-seed", 0, 2**32 - MOST_RUNS),
+    "sample": whole("--sample", 1, MOST_RUNS),
+    "sample-seed": whole("--sample-seed", 0, 2**31),
+    **{name: partial(_one_of, name) for name in CHOICES},
+    "prune-after": whole("--prune-after", 0, 2**32),
+    "jobs": lambda text: jobs_of(text),
+    "name": str,
+}
+
+
+def add_variations(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--vary", action="append", metavar="OPTION=VALUES",
+        help="values of an option, separated by commas; with --sample also a range LOW..HIGH or log:LOW..HIGH",
+    )  # fmt: skip
+    parser.add_argument("--sample", type=PARSERS["sample"], metavar="N", help="N random settings")
+    parser.add_argument("--sample-seed", type=PARSERS["sample-seed"], metavar="N", help="seed of them (default: 0)")
+    parser.add_argument("--seeds", type=PARSERS["seeds"], metavar="N", help="seeds of each setting")
+    parser.add_argument("--first-seed", type=PARSERS["first-seed"], metavar="N", help="the first (default: 0)")
+
+
+def asked_settings(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.sample is not None and not options.vary:
+        raise UserError("--sample needs --vary OPTION=LOW..HIGH")
+    if options.sample is not None:
+        return sample(options.vary, options.sample, options.sample_seed or 0)
+    return grid(options.vary or [])
+
+
+def read_plan(path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The run options of a file; what else it has, and flags have not, goes to `options`. Raises `UserError`."""
+    try:
+        values = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--plan: {path}: can't be read ({error})") from None
+    for key, value in values.items():
+        if key not in PLAN_KEYS:
+            raise UserError(f"--plan: {path}: unknown key {key!r}; must be one of {', '.join(PLAN_KEYS)}")
+        name = key.replace("-", "_")
+        if key in ("vary", "options"):
+            if not isinstance(value, dict):
+                raise UserError(f"--plan: {path}: {key} must be a table, got {value!r}")
+        elif getattr(options, name) is None:
+            setattr(options, name, PARSERS[key](str(value)))
+    if options.vary is None:
+        options.vary = [f"{name}={listed(each)}" for name, each in values.get("vary", {}).items()] or None
+    found = {name.replace("-", "_"): value for name, value in values.get("options", {}).items()}
+    for name in found:
+        if name not in stored_options():
+            raise UserError(f"--plan: {path}: unknown option {name!r}")
+    return found
+
+
+def check_count(count: int) -> None:
+    if count > MOST_RUNS:
+        raise UserError(f"a sweep must have at most {MOST_RUNS:,} runs, got {count:,}")
+
+
+def check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -> list[RunConfig]:
+    """Options of a run of each setting. Raises `UserError` naming the setting if those of one don't fit together."""
+    configs = []
+    for setting in settings:
+        try:
+            configs.append(make_plan({**plan.values(Member(setting, 0)), "run_dir": str(run_dir)}).config)
+        except UserError as error:
+            raise UserError(f"{error} (with {setting_text(setting)})" if setting else str(error)) from None
+    return configs
+
+
+def prune_after(options: argparse.Namespace, configs: list[RunConfig], ray: str) -> int | None:
+    """Steps before which no setting is pruned; None if none ever is. Raises `UserError` if none could be."""
+    if options.prune is None:
+        if options.prune_after is not None:
+            raise UserError("--prune-after needs --prune")
+        return None
+    if ray != "none":
+        raise UserError(NO_PRUNING)
+    if len(configs) <= STARTUP_SETTINGS:
+        raise UserError(f"--prune needs at least {STARTUP_SETTINGS + 1} settings, to compare them, got {len(configs)}")
+    if any(config.eval_every == 0 for config in configs):
+        raise UserError("--prune compares evaluations: --eval-every must be above 0")
+    check_optuna("--prune")
+    return min(config.steps for config in configs) // 4 if options.prune_after is None else int(options.prune_after)
+
+
+def cluster_of(asked: str) -> str:
+    """What `--ray` names, once a cluster answers there. Raises `UserError`."""
+    check_ray(asked, ("none", "auto"))  # a sweep on one machine needs no cluster
+    if asked != "none":
+        check_cluster(asked)
+    return asked
+
+
+def shared_cores(ray: str, runs: int, jobs: int | None, threads: int | None) -> tuple[int | None, int | None]:
+    """How many runs train at once, None for as many as a cluster carries, and the cores of each; None where processes
+    can't be bound to cores."""
+    if ray != "none":
+        return jobs, threads or (1 if hasattr(os, "sched_setaffinity") else None)
+    cores = available_cores()
+    jobs = min(runs, jobs or max(1, cores // (threads or 1)))
+    if threads is None and hasattr(os, "sched_setaffinity"):
+        threads = max(1, cores // jobs)
+    return jobs, threads
+
+
+def jobs_of(text: str) -> int:
+    """0 for `auto`."""
+    return 0 if text == "auto" else whole("--jobs", 1, 1000)(text)
