@@ -178,8 +178,8 @@ def test_an_unknown_sink_is_one_line_and_status_2(package: Path, tmp_path: Path)
     install(package, SOURCE, good="Good")
     done = run_program("--no-ui", *OPTIONS, "--sinks", "good,upload", cwd=tmp_path, check=2)
     assert done.stderr == (
-        "mario-tui: error: --sinks must be none, or names among json-lines, mlflow, wandb, good, separated by "
-        "commas; got 'upload'\n"
+        "mario-tui: error: --sinks must be none, or names among json-lines, mlflow, mlflow:policy, trackio, wandb, "
+        "wandb:policy, good, separated by commas; got 'upload'\n"
     )
     assert not list(tmp_path.glob("checkpoints/*"))
 
