@@ -141,13 +141,13 @@ def _own_folder() -> Path:
     """A folder for the run of this process; those of earlier ones, which were killed, are removed."""
     parent = program_folder("CACHE") / "sweeps"
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in parent.glob(f"{socket.gethostname()}.*"):
-        pid = int(left.suffix[1:])
-        if (pid == os.getpid() or not psutil.pid_exists(pid)) and not any(
-            Run(run).is_alive() for run in left.iterdir()
-        ):
+    machine = socket.gethostname()  # several may share the cache
+    for left in parent.iterdir():
+        pid = int(left.suffix[1:]) if left.stem == machine else -1
+        is_over = pid == os.getpid() or (pid > 0 and not psutil.pid_exists(pid))
+        if is_over and not any(Run(run).is_alive() for run in left.iterdir()):
             shutil.rmtree(left)
-    folder = parent / f"{socket.gethostname()}.{os.getpid()}"
+    folder = parent / f"{machine}.{os.getpid()}"
     folder.mkdir()
     return folder
 
