@@ -42,6 +42,7 @@ from mario_tui.sweep_search import next_setting
 if TYPE_CHECKING:
     from mario_tui.sweep_cluster import Cluster
 
+_PRUNED = "its setting was pruned"
 _POLL_S = 0.5
 _START_S = 30.0
 _STOP_S = 600.0
@@ -225,7 +226,10 @@ class Queue:
         """Stop the runs that were given up, until they have ended; also those that an earlier queue has not stopped."""
         for run in training:
             if run.name in plan.pruned and run.name not in self._ended:
-                _send_stop(run, "its setting was pruned")
+                if self._cluster is None:
+                    _send_stop(run, _PRUNED)
+                else:
+                    self._cluster.stop_run(run.name, _PRUNED)
         self._ended |= set(plan.pruned) - {run.name for run in training}
 
     def _add_setting(self) -> bool:

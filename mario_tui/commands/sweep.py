@@ -171,7 +171,7 @@ def _start(arguments: list[str]) -> int:
         annotation=given_annotation(options) or Annotation(),
     )  # fmt: skip
     configs = check_runs(plan, settings, run_dir)
-    plan = msgspec.structs.replace(plan, prune_after=prune_after(options, configs, ray))
+    plan = msgspec.structs.replace(plan, prune_after=prune_after(options, configs))
     name = options.name or f"sweep-{base.get('game', game)}-{time.strftime('%Y%m%d-%H%M%S')}"
     sweep = create_sweep(run_dir, name, plan)
     start_queue(sweep)

@@ -17,7 +17,6 @@ from engine.runs.sweep import (
 )
 from mario_tui.commands.options import Parser
 from mario_tui.commands.sweep_options import (
-    NO_PRUNING,
     RAY,
     add_variations,
     asked_settings,
@@ -64,8 +63,7 @@ def resume(arguments: list[str]) -> int:
     if sweep.queue_pid() is None:
         was_on_cluster = plan.ray != "none"
         if options.ray is not None:
-            if cluster_of(options.ray) != "none" and plan.prune_after is not None:
-                raise UserError(NO_PRUNING)
+            cluster_of(options.ray)
             with sweep.changed_plan() as (plan, write):
                 plan = msgspec.structs.replace(plan, ray=options.ray)
                 write(plan)

@@ -33,7 +33,6 @@ PLAN_KEYS = (
     "options",
 )  # fmt: skip
 RAY = "Ray cluster whose nodes the runs are placed on: auto (the one of this machine, or $RAY_ADDRESS) or HOST:PORT"
-NO_PRUNING = "--prune can't be combined with --ray"
 CHOICES = {"search": ("tpe",), "metric": ("best", "last"), "prune": ("median",)}
 
 
@@ -114,14 +113,12 @@ def check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -
     return configs
 
 
-def prune_after(options: argparse.Namespace, configs: list[RunConfig], ray: str) -> int | None:
+def prune_after(options: argparse.Namespace, configs: list[RunConfig]) -> int | None:
     """Steps before which no setting is pruned; None if none ever is. Raises `UserError` if none could be."""
     if options.prune is None:
         if options.prune_after is not None:
             raise UserError("--prune-after needs --prune")
         return None
-    if ray != "none":
-        raise UserError(NO_PRUNING)
     if len(configs) <= STARTUP_SETTINGS:
         raise UserError(f"--prune needs at least {STARTUP_SETTINGS + 1} settings, to compare them, got {len(configs)}")
     if any(config.eval_every == 0 for config in configs):
