@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from engine.config.fields import flag
 from mario_tui.data.sweep_statistics import Estimate, Statistic, estimate
@@ -13,6 +13,9 @@ from mario_tui.data.sweep_table import SettingResult, value_text
 _MOST_LEVELS = 6
 """Numbers of a random sample are put into ranges if there are more different ones."""
 _RANGES = 5
+
+
+Measure = Literal["best evaluation", "last episodes"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,14 @@ class ListedSetting:
     def key(self) -> str:
         return str(self.number)
 
-    @property
-    def bests(self) -> tuple[float, ...]:
-        """What its runs have reached in their best evaluations, in increasing order."""
-        return _known([member.best for member in self.result.members])
+    def reached(self, measure: Measure) -> tuple[float, ...]:
+        """What its runs have reached, in increasing order."""
+        members = self.result.members
+        return _known([member.best if measure == "best evaluation" else member.last for member in members])
+
+    def estimated(self, measure: Measure) -> Estimate | None:
+        """`reached`, over all its runs."""
+        return self.best if measure == "best evaluation" else self.last
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,9 @@ class Level:
 
     label: str
     runs: int
-    """Those that have been evaluated."""
-    best: Estimate | None
-    """Of the best evaluations of all these runs."""
+    """Those for which the measure is known."""
+    reached: Estimate | None
+    """By all these runs."""
     settings: tuple[tuple[int, float], ...]
     """Number of each setting, and the same of its own runs."""
 
@@ -75,9 +82,15 @@ def names_of(settings: Sequence[ListedSetting]) -> list[str]:
     return list(dict.fromkeys(name for each in settings for name in each.result.settings))
 
 
+def measure_of(settings: Sequence[ListedSetting]) -> Measure:
+    """What the values of options are compared by: the last episodes of training only where nothing was evaluated."""
+    return "best evaluation" if any(each.best for each in settings) else "last episodes"
+
+
 def levels_of(settings: Sequence[ListedSetting], statistic: Statistic) -> list[OptionLevels]:
     """All options that vary."""
-    return [OptionLevels(flag(name)[2:], _levels(settings, name, statistic)) for name in names_of(settings)]
+    measure = measure_of(settings)
+    return [OptionLevels(flag(name)[2:], _levels(settings, name, measure, statistic)) for name in names_of(settings)]
 
 
 def place_of(value: Any) -> tuple[int, float, str]:
@@ -87,7 +100,7 @@ def place_of(value: Any) -> tuple[int, float, str]:
     return (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
-def _levels(settings: Sequence[ListedSetting], name: str, statistic: Statistic) -> tuple[Level, ...]:
+def _levels(settings: Sequence[ListedSetting], name: str, measure: Measure, statistic: Statistic) -> tuple[Level, ...]:
     having = [each for each in settings if name in each.result.settings]
     values = sorted({each.result.settings[name] for each in having}, key=place_of)
     count = len(values)
@@ -99,8 +112,9 @@ def _levels(settings: Sequence[ListedSetting], name: str, statistic: Statistic) 
     for group in groups:
         label = " to ".join(dict.fromkeys((value_text(group[0]), value_text(group[-1]))))
         found = [each for each in having if each.result.settings[name] in group]
-        samples = tuple(each.bests for each in found)
-        own = tuple((each.number, each.best.value) for each in found if each.best is not None)
+        samples = tuple(each.reached(measure) for each in found)
+        estimates = [(each.number, each.estimated(measure)) for each in found]
+        own = tuple((number, each.value) for number, each in estimates if each is not None)
         levels.append(Level(label, sum(map(len, samples)), estimate(samples, statistic), own))
     return tuple(levels)
 

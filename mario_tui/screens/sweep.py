@@ -23,7 +23,7 @@ from engine.runs.sweep import Sweep, SweepPlan
 from engine.runtime.text import printable
 from mario_tui.data.chart_files import save_files
 from mario_tui.data.keys import bindings
-from mario_tui.data.sweep_levels import ListedSetting, OptionLevels, levels_of, listed_settings
+from mario_tui.data.sweep_levels import ListedSetting, OptionLevels, levels_of, listed_settings, measure_of
 from mario_tui.data.sweep_statistics import Statistic, improvement
 from mario_tui.data.sweep_table import (
     SettingResult,
@@ -185,7 +185,9 @@ class SweepScreen(ChartScreen):
         marked = [row for row in self._reading.settings if row.key in self._table.marked]
         than = marked[0] if len(marked) == 1 else self._reading.settings[0] if self._reading.settings else None
         rows = [
-            replace(row, better=found.value) if than and (found := improvement(row.bests, than.bests)) else row
+            replace(row, better=found.value)
+            if than and (found := improvement(row.reached("best evaluation"), than.reached("best evaluation")))
+            else row
             for row in self._reading.settings
         ]
         height = self.size.height
@@ -197,7 +199,9 @@ class SweepScreen(ChartScreen):
         self.query_one("#pair", Static).update(pair(*marked) if len(marked) == 2 else reference(told))
         shown = marked or self._reading.settings
         self.query_one("#markers", Static).update(named_settings(shown, self.size.width - 2))
-        self._levels.show(self._reading.options, frozenset(row.number for row in marked), self._statistic)
+        self._levels.show(
+            self._reading.options, measure_of(rows), frozenset(row.number for row in marked), self._statistic
+        )
         self._show_curves()
 
     @staticmethod

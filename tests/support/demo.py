@@ -1,9 +1,10 @@
-"""The recording of the documentation: a real run of Snake in the terminal UI, from its start to a detach.
+"""The film of the README: a real run learns World 1-1 in the dashboard, then its policy plays.
 
     python -m tests.support.demo [--cast FILE]
 
-trains for about two minutes and writes a time-lapse to `docs/images/demo.gif`; with `--cast`, also the recording
-itself, for `asciinema play`.
+trains until an evaluation clears 30 of 31 episodes, about three minutes on two free cores, and writes
+`docs/images/demo.gif`; with `--cast`, also the recording itself, for `asciinema play`. The film is a time-lapse: it
+shows training and the game at the end faster than they were, by `TRAINING` and `PLAYING`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shlex
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,24 +22,30 @@ from tests.support.program import Terminal, kill_hosts, wait_until
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "demo.gif"
 COLUMNS, ROWS = 100, 32
-RUN = ("--game", "snake", "--board", "6x6", "--epsilon-steps", "20000", "--eval-every", "10000", "--name", "snake-demo")
-FRAME_S, LAST_S = 0.2, 3.0
+RUN, PLAY = ("--game", "mario", "--name", "world-1-1"), ("play", "world-1-1")
+TRAINING_S, PLAYING = 13.0, 5.0
+"""Seconds of film that training takes, and how much faster than real time the game at the end is."""
+GOOD = 30
+"""Cleared episodes of an evaluation, of 31, that end the training."""
+FRAME_S, LAST_S = 0.2, 2.0
 
 
 class Recorder:
-    """The program in a terminal whose output goes into a cast."""
+    """Programs in a terminal whose output goes into a cast, one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        command = shlex.join(["mario-tui", *RUN])
-        self.cast = Cast(COLUMNS, ROWS, command)
-        self.cast.add(0, f"$ {command}\r\n".encode())
-        self._begun = time.monotonic()
-        self._terminal = Terminal(*RUN, cwd=folder, columns=COLUMNS, rows=ROWS)
-        self._recorded = 0
+        self._folder = folder
+        self.shots = list[tuple[str, list[tuple[float, bytes]]]]()
+        """Of each program its command line, and its output with the seconds since its start."""
+
+    def start(self, *arguments: str) -> None:
+        self.shots.append((" ".join(["$ mario-tui", *arguments]), []))
+        self._begun, self._recorded = time.monotonic(), 0
+        self._terminal = Terminal(*arguments, cwd=self._folder, columns=COLUMNS, rows=ROWS)
 
     def until(self, condition: Callable[[str], object], what: str) -> None:
         """Record until a condition holds for the text on the screen."""
-        wait_until(lambda: condition(self._take()), what)
+        wait_until(lambda: condition(self._take()), what, patience_s=3600)
 
     def press(self, keys: str) -> None:
         self._terminal.send(keys)
@@ -52,9 +58,20 @@ class Recorder:
     def _take(self) -> str:
         text = self._terminal.text()
         if new := bytes(self._terminal.raw[self._recorded :]):
-            self.cast.add(time.monotonic() - self._begun, new)
+            self.shots[-1][1].append((time.monotonic() - self._begun, new))
             self._recorded += len(new)
         return text
+
+    def film(self) -> Cast:
+        """The cast, with the seconds of the film."""
+        cast, begin = Cast(COLUMNS, ROWS, "mario-tui"), 0.0
+        for number, (line, output) in enumerate(self.shots):
+            cast.add(begin, f"{line}\r\n".encode())
+            faster = PLAYING if number else output[-1][0] / TRAINING_S
+            for at, data in output:
+                cast.add(begin + at / faster, data)
+            begin += output[-1][0] / faster
+        return cast
 
 
 def steps(text: str) -> int:
@@ -63,35 +80,39 @@ def steps(text: str) -> int:
     return int(found[1].replace(",", "")) if found else 0
 
 
+def is_good(text: str) -> bool:
+    return any(int(clears) >= GOOD for clears in re.findall(r"(\d+)/31 cleared", text))
+
+
 def record(folder: Path) -> Cast:
-    """Curves of a run that begins, its game with Q-values, one chart alone, and a detach."""
+    """A run from its first falls to an evaluation at the flag, a detach, and its policy up to the flag."""
     recorder = Recorder(folder)
     try:
-        recorder.until(lambda text: steps(text) > 20_000, "the first evaluations")
+        recorder.start(*RUN)
+        recorder.until(lambda text: steps(text) > 1000, "the first steps")
         recorder.press("g")
-        recorder.until(lambda text: steps(text) > 30_000, "some games")
-        recorder.press("g4z")
-        recorder.until(lambda text: steps(text) > 40_000, "more of the curve")
-        recorder.press("\x1b")
-        recorder.until(lambda text: "Actors" in text and steps(text) > 42_000, "the dashboard")
+        recorder.until(is_good, f"an evaluation of {GOOD} of 31")
+        recorder.press("q")
+        recorder.end()
+        recorder.start(*PLAY)
+        recorder.until(lambda text: "1 of 1 cleared" in text, "the flag")
         recorder.press("q")
         recorder.end()
     finally:
         kill_hosts(folder)
-    return recorder.cast
+    return recorder.film()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.support.demo", description="record a run in the terminal UI")
     parser.add_argument("--cast", type=Path, metavar="FILE", help="also write the recording itself to this file")
-    parser.add_argument("--speed", type=float, default=10, help="speed of the GIF (default: 10 times)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"XDG_STATE_HOME": home, "XDG_CONFIG_HOME": home, "COLORTERM": "truecolor"}
         cast = record(Path(home))
     if options.cast is not None:
         cast.write(options.cast)
-    cast.animate(PICTURE, every_s=options.speed * FRAME_S, frame_s=FRAME_S, last_s=LAST_S)
+    cast.animate(PICTURE, every_s=FRAME_S, frame_s=FRAME_S, last_s=LAST_S)
     print(f"{PICTURE.name}: {PICTURE.stat().st_size / 1024:,.0f} KiB")
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from engine.runtime.text import printable
 from mario_tui.data.format import fraction, number, shortened
-from mario_tui.data.sweep_levels import Level, OptionLevels
+from mario_tui.data.sweep_levels import Level, Measure, OptionLevels
 from mario_tui.data.sweep_statistics import Statistic
 from mario_tui.widgets.base.movable_lines import MovableLines
 from mario_tui.widgets.charts.comparison import Series
@@ -28,15 +28,18 @@ class OptionLevelsPanel(MovableLines):
     """Two lines for each value: the interval with the mean, and the markers of its settings."""
 
     def __init__(self) -> None:
-        super().__init__("Options and best evaluation", id="levels")
+        super().__init__("Options", id="levels")
         self.short_title = "Options"
         self._options: Sequence[OptionLevels] = ()
         self._marked: Collection[int] = ()
         self._statistic: Statistic = "mean"
         self._top = 0
 
-    def show(self, options: Sequence[OptionLevels], marked: Collection[int], statistic: Statistic) -> None:
-        """Show these options; the markers of settings that are not `marked` are dim, if any is."""
+    def show(
+        self, options: Sequence[OptionLevels], measure: Measure, marked: Collection[int], statistic: Statistic
+    ) -> None:
+        """Show what these options have reached; the markers of settings that are not `marked` are dim, if any is."""
+        self.title = f"Options and {measure}"
         if (options, marked, statistic) != (self._options, self._marked, self._statistic) or not self._lines:
             self._options, self._marked, self._statistic = options, marked, statistic
             self.repaint()
@@ -53,10 +56,10 @@ class OptionLevelsPanel(MovableLines):
         if not height:
             return
         levels = [level for option in self._options for level in option.levels]
-        ends = [end for level in levels if level.best is not None for end in level.best if end is not None]
+        ends = [end for level in levels if level.reached is not None for end in level.reached if end is not None]
         ends += [value for level in levels for _, value in level.settings]
         if not ends:
-            why = "no run has been evaluated yet" if levels else "no option varies between the settings"
+            why = "no run has a result yet" if levels else "no option varies between the settings"
             self.paint(self.text_lines(Text(why, style="dim"), width))
             return
         longest = max(len(printable(level.label)) for level in levels)
@@ -76,7 +79,7 @@ class OptionLevelsPanel(MovableLines):
         self.paint(self.text_lines(Text("\n", no_wrap=True).join([head, *shown]), width), note=note)
 
     def _level(self, level: Level, room: int, scale: _Scale) -> list[Text]:
-        best = level.best
+        best = level.reached
         line = Text(f"  {shortened(printable(level.label), room - 2):<{room - 2}}{level.runs:>{_RUNS}}")
         line.append(f"{number(None if best is None else best.value):>{_VALUE}}  ", style="bold")
         cells = [" "] * scale.columns
