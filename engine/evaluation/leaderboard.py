@@ -68,12 +68,12 @@ def _effort(card: Card) -> str:
 
 
 def _clears(card: Card, console: str, conditions: Conditions) -> str:
-    """`97 (92 to 99)`: percentage of clears and its 95 % interval."""
+    """`97 (92–99)`: percentage of clears and its 95 % interval."""
     rate = card.rate(console, conditions)
     if rate is None:
         return "–"
     percent, low, high = (100 * each for each in (rate.clears / rate.episodes, *wilson(rate.clears, rate.episodes)))
-    return f"{percent:.0f} ({low:.0f} to {high:.0f})"
+    return f"{percent:.0f} ({low:.0f}–{high:.0f})"
 
 
 def _by_task(card: Card, judged: Sequence[tuple[str, Conditions]]) -> list[list[str]]:

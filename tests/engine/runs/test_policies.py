@@ -111,7 +111,7 @@ def test_a_card_of_an_earlier_version_is_read_and_any_card_is_read_as_it_was_wri
     (tmp_path / "mario-3-4.json").write_text(json.dumps(said))
     (card,) = policies.cards(tmp_path)
     assert card.rate("native", Conditions()) == card.rates[0]
-    assert "| `mario-3-4` | 97 (92 to 99) | – | – | – | – | – |" in leaderboard(tmp_path)
+    assert "| `mario-3-4` | 97 (92–99) | – | – | – | – | – |" in leaderboard(tmp_path)
 
 
 def test_the_stages_of_a_policy_for_several_have_rows_of_their_own(tmp_path: Path) -> None:
