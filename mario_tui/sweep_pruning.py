@@ -7,6 +7,7 @@ there. What the recordings of the runs tell is all that is remembered: Optuna's 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -39,7 +40,9 @@ class Evaluations:
         if written_at != self._known.get(run.name, (0, {}))[0]:
             found, every = dict[int, float](), self._eval_every(run)
             for event in recorded_state(run).events:
-                if isinstance(event, Evaluation) and every and (due := event.env_steps // every * every):
+                if not (isinstance(event, Evaluation) and every and math.isfinite(event.mean_return)):
+                    continue
+                if due := event.env_steps // every * every:
                     found.setdefault(due, event.mean_return)
             self._known[run.name] = (written_at, found)
         return self._known.get(run.name, (0, {}))[1]

@@ -37,7 +37,7 @@ from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import results_of, setting_text
 from mario_tui.launch import make_plan
 from mario_tui.sweep_pruning import Evaluations, Pruner
-from mario_tui.sweep_search import next_setting
+from mario_tui.sweep_search import check_optuna, next_setting
 
 if TYPE_CHECKING:
     from mario_tui.sweep_cluster import Cluster
@@ -93,6 +93,10 @@ def start_queue(sweep: Sweep) -> None:
         raise UserError(f"{sweep.name}: is running already")
     if plan.ray != "none":
         check_cluster(plan.ray)
+    if plan.search is not None:
+        check_optuna("--search")
+    if plan.prune_after is not None:
+        check_optuna("--prune")
     with open_regular(sweep.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mario_tui.sweep_queue", str(sweep.path)],
@@ -142,8 +146,12 @@ class Queue:
         """A handler of signals: stop the runs and end."""
         self._is_stopping = True
 
-    def work(self) -> None:
-        """Return when nothing is left to start and nothing trains, or after `stop`."""
+    def work(self, at_end: contextlib.ExitStack) -> None:
+        """Return when nothing is left to start and nothing trains, or after `stop`.
+
+        `at_end` then holds the plan: it is to be closed once the sweep has no queue any more, so that whoever adds runs
+        either finds this queue at work, or none.
+        """
         while not self._is_stopping:
             plan = self._sweep.own_plan()  # it may have got more runs
             runs = [self._sweep.run(number) for number in range(len(plan.members))]
@@ -170,9 +178,10 @@ class Queue:
                     break
                 trains += 1
             if not waiting and not training:
-                with self._sweep.changed_plan() as (last, _):  # nobody adds runs between this look and the end
-                    if last.members == plan.members:
-                        return
+                last, _ = at_end.enter_context(self._sweep.changed_plan())
+                if last.members == plan.members:
+                    return
+                at_end.close()
             self._hosts = [host for host in self._hosts if not host.ended]  # and the kernel forgets them
             time.sleep(_POLL_S)
         if self._cluster is not None:
@@ -287,8 +296,8 @@ def main() -> int:
         queue = Queue(sweep)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, queue.stop)
-        with sweep.lock(), contextlib.closing(queue):
-            queue.work()
+        with contextlib.ExitStack() as at_end, sweep.lock(), contextlib.closing(queue):
+            queue.work(at_end)
     except (OSError, UserError) as error:  # such as a full disk; its runs train on, and `sweep resume` goes on
         print(printable(f"the queue ends: {error}"), file=sys.stderr, flush=True)
         return 1

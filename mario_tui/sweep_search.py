@@ -5,6 +5,7 @@ What the runs have reached is all that is remembered: Optuna's study is made ane
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ def next_setting(search: Search, results: Sequence[SettingResult], evaluations: 
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for result in results:
             reached = result.best if search.metric == "best" else result.last
-            if reached is not None and result.is_over:
+            if reached is not None and math.isfinite(reached.mean) and result.is_over:
                 told = (
                     {"state": TrialState.PRUNED, "intermediate_values": evaluations.means(result)}
                     if result.is_pruned
