@@ -37,10 +37,11 @@ def _private_session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(autouse=True)
 def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (tmp_path / "state" / "mario-tui").mkdir(0o700, parents=True)
-    (tmp_path / "state" / "mario-tui" / "dashboard.json").write_text('{"introduced": true}')  # which would cover panels
+    home = tmp_path.with_name(f"{tmp_path.name}-home")  # tests look at what is in their own folder
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    (home / "state" / "mario-tui").mkdir(0o700, parents=True)
+    (home / "state" / "mario-tui" / "dashboard.json").write_text('{"introduced": true}')  # which would cover panels
     yield
     kill_hosts(tmp_path)
 

@@ -83,6 +83,7 @@ class Gym(Game):
                 "parallel_envs": 8,
                 "batch_size": 32,
                 "replay_ratio": 8.0,
+                "n_step": 1,
                 "buffer_size": 200_000,
                 "burnin": 20_000,
                 "learning_rate": 2.5e-4,

@@ -154,7 +154,7 @@ def test_starts_that_the_system_refuses_again_and_again_end_the_run_with_the_rea
 
 def test_any_other_exception_in_the_pools_thread_ends_the_run_with_its_reason() -> None:
     (failed,), status = reports_of(_lead_with_what_can_not_be_passed)
-    assert "pickle" in failed.reason and "Traceback" in failed.traceback
+    assert "local object" in failed.reason and "Traceback" in failed.traceback
     assert status == 1
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.support.program import Terminal, wait_until
-
-LAYOUT = Path("state", "mario-tui", "dashboard.json")
 
 
 def test_home_offers_a_trained_mario_and_a_game_of_ones_own(tmp_path: Path) -> None:
@@ -25,7 +24,7 @@ def test_home_offers_a_trained_mario_and_a_game_of_ones_own(tmp_path: Path) -> N
 
 @pytest.mark.long
 def test_the_first_dashboard_explains_its_panels_once(tmp_path: Path) -> None:
-    (tmp_path / LAYOUT).unlink()
+    Path(os.environ["XDG_STATE_HOME"], "mario-tui", "dashboard.json").unlink()
     run = ("--game", "snake:5x5", "--steps", "100000000")
     terminal = Terminal(*run, cwd=tmp_path)
     terminal.wait_for("What you see", "the best policy is kept", "any key closes this")
