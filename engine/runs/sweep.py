@@ -214,9 +214,11 @@ class _Mark(msgspec.Struct):
 
 def create_sweep(run_dir: Path, name: str, plan: SweepPlan) -> Sweep:
     """Create a sweep's folder. Raises `UserError` if the name is taken or no folder can be written."""
+    sweep = Sweep(run_dir / name)
+    if (sweep.path / SWEEP_FILE).is_file():
+        raise UserError(f"--name: {sweep.path} exists already; choose another name, or: mario-tui sweep resume {name}")
     if reason := name_error(name, run_dir):
         raise UserError(f"--name: {reason}")
-    sweep = Sweep(run_dir / name)
     try:
         sweep.path.mkdir(parents=True)
         sweep.write_plan(msgspec.structs.replace(plan, created_at=time.time()))

@@ -178,9 +178,13 @@ def _start(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps({"name": sweep.name, "path": str(sweep.path), "runs": len(members), "jobs": jobs}))
         return 0
-    each = "" if threads is None else f", {threads} core{'s' * (threads > 1)} each"
+    cores = "" if threads is None else f", {threads} core{'s' * (threads > 1)} each"
+    each = [config.steps for config in configs]
     at_once = f"{jobs} at a time" if jobs else "as many at a time as the cluster carries"
-    print(f"sweep {sweep.name}: {len(settings)} settings, {len(members)} runs, {at_once}{each}")
+    steps = " to ".join(f"{count:,}" for count in sorted({min(each), max(each)}))
+    print(f"sweep {sweep.name}: {len(settings)} settings, {len(members)} runs of {steps} steps, {at_once}{cores}")
+    if never := [config for config in configs if not 0 < config.eval_every <= config.steps]:
+        print(f"note: {len(never)} settings are never evaluated, since --eval-every is {never[0].eval_every:,}")
     print(printable(f"folder {sweep.path}"))
     print(f"see: mario-tui sweep status {sweep.name}")
     return 0

@@ -42,6 +42,8 @@ from mario_tui.widgets.panels.replay import ReplayPanel
 from mario_tui.widgets.panels.time_split import TimeSplitPanel
 
 TICK_S = 0.25
+_NOT_AT_FIRST = ("toggle_pause", "back", "home", "detach", "stop", "open_selected")
+"""What a key does not do that is meant to close the introduction."""
 
 
 class DashboardScreen(RunControl):
@@ -64,6 +66,8 @@ class DashboardScreen(RunControl):
         self._told = ""
         """The newest problem that the user was told of."""
         self._best: Evaluation | None = None
+        self._closes_introduction = False
+        """Whether the newest key closes it."""
 
     def compose(self) -> ComposeResult:
         self.header = RunHeader(self.run.name, self.mario.read_only)
@@ -108,12 +112,16 @@ class DashboardScreen(RunControl):
             yield Introduction(self.mario.key("everywhere.help"), self._game_key)
 
     def takes(self, key: Key | Paste) -> bool:
-        """Also close the introduction."""
-        for introduction in self.query(Introduction):
-            introduction.remove()
+        """Also close the introduction; the key that closes it controls nothing."""
+        self._closes_introduction = bool(self.query(Introduction))
+        if self._closes_introduction:
+            self.query(Introduction).remove()
             self.remembered.introduced = True
             self.save_layout()
         return super().takes(key)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return super().check_action(action, parameters) and not (self._closes_introduction and action in _NOT_AT_FIRST)
 
     def on_mount(self) -> None:
         self._game.add_class("-off")

@@ -28,6 +28,8 @@ def test_the_first_dashboard_explains_its_panels_once(tmp_path: Path) -> None:
     run = ("--game", "snake:5x5", "--steps", "100000000")
     terminal = Terminal(*run, cwd=tmp_path)
     terminal.wait_for("What you see", "the best policy is kept", "any key closes this")
+    terminal.send(" ")
+    wait_until(lambda: "● running" in (text := terminal.text()) and "What you see" not in text, "the panels")
     terminal.send("?")
     terminal.wait_for("Help", "Panels", "games that play at once", "Pause or resume training")
     terminal.send("\x1b")
