@@ -83,10 +83,10 @@ class RunsTable(MarkedTable[Listed]):
 
     def visible_columns(self) -> Sequence[Column[Listed]]:
         longest = self._longest_name()
-        room = (self.size.width or self.app.size.width) - max(0, longest - _NAME_WIDTH)
+        room = max(0, (self.size.width or self.app.size.width) - max(0, longest - _NAME_WIDTH))
         tagged = any(listed.annotation.tags for listed in self.listed)
         shown = [column for column in COLUMNS if column.room <= room and (tagged or column.key != "tags")]
-        while sum(column.width + GAP for column in shown) + MARK_WIDTH > room:  # tags take others' room
+        while len(shown) > 1 and sum(column.width + GAP for column in shown) + MARK_WIDTH > room:  # tags take room
             shown.remove(max(shown, key=lambda column: column.room))
         shown = [replace(each, width=max(each.width, longest)) if each.key == "run" else each for each in shown]
         return shown if _STATE.room <= room else [_NARROW_STATE, *shown]
