@@ -3,7 +3,6 @@ arXiv:2108.13264): percentiles of the statistic of resampled seeds."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,17 +64,27 @@ def estimate(samples: tuple[Sample, ...], statistic: Statistic = "mean") -> Esti
 
 @lru_cache(_REMEMBERED)
 def improvement(ours: Sample, theirs: Sample) -> Estimate | None:
+    """`improves` with its interval; None if either sample is empty."""
+    import numpy as np
+
+    value = improves(ours, theirs)
+    if value is None or min(len(ours), len(theirs)) < 2:
+        return value if value is None else Estimate(value)
+    better = np.sign(np.subtract.outer(ours, theirs)) / 2 + 0.5  # [our runs, their runs]
+    our, their = map(_counts, _chosen((ours, theirs)))
+    return Estimate(value, *_interval(((our @ better) * their).sum(axis=1) / better.size))
+
+
+def improves(ours: Sample, theirs: Sample) -> float | None:
     """The probability that a run of ours is better than one of theirs; ties count half (Agarwal et al. 2021). None if
     either sample is empty."""
+    import numpy as np
+
     if not ours or not theirs:
         return None
-    pairs = [(our > their) + 0.5 * (our == their) for our in ours for their in theirs]
-    if min(len(ours), len(theirs)) < 2:
-        return Estimate(statistics.fmean(pairs))
-    our, their = (sample[:, :, None] for sample in _resampled((ours, theirs)))
-    their = their.swapaxes(1, 2)  # [resamples, 1, runs]
-    found = ((our > their) + 0.5 * (our == their)).mean(axis=(1, 2))
-    return Estimate(statistics.fmean(pairs), *_interval(found))
+    ordered = np.sort(theirs)
+    halves = sum(int(np.searchsorted(ordered, ours, side).sum()) for side in ("left", "right"))
+    return halves / (2 * len(ours) * len(theirs))
 
 
 def statistic_of(values: NDArray[np.float64], statistic: Statistic) -> NDArray[np.float64]:
@@ -92,11 +101,27 @@ def statistic_of(values: NDArray[np.float64], statistic: Statistic) -> NDArray[n
 
 
 def _resampled(samples: Sequence[Sample]) -> list[NDArray[np.float64]]:
-    """Of each sample: resamples, which are the same every time, as `[resamples, runs]`."""
+    """Of each sample: resamples, as `[resamples, runs]`."""
+    import numpy as np
+
+    return [np.array(each)[chosen] for each, chosen in zip(samples, _chosen(samples), strict=True)]
+
+
+def _chosen(samples: Sequence[Sample]) -> list[NDArray[np.int64]]:
+    """Which runs of each sample are in its resamples, the same every time, as `[resamples, runs]`."""
     import numpy as np
 
     random = np.random.default_rng(0)
-    return [np.array(each)[random.integers(len(each), size=(_RESAMPLES, len(each)))] for each in samples]
+    return [random.integers(len(each), size=(_RESAMPLES, len(each))) for each in samples]
+
+
+def _counts(chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How often each run is in each resample, as `[resamples, runs]`."""
+    import numpy as np
+
+    resamples, runs = chosen.shape
+    places = chosen + runs * np.arange(resamples)[:, None]
+    return np.bincount(places.ravel(), minlength=chosen.size).reshape(chosen.shape).astype(float)
 
 
 def _interval(found: NDArray[np.float64]) -> tuple[float, float]:

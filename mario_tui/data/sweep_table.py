@@ -16,7 +16,7 @@ from engine.runs.run import ACTIVE, Run, RunRecord
 from engine.runs.sweep import TRIES, Sweep, SweepPlan, has_begun
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.sweep_statistics import Interval, improvement, interval
+from mario_tui.data.sweep_statistics import Interval, improves, interval
 
 WAITING, PRUNED = "waiting", "pruned"
 """States of runs of a sweep, besides those of `RunStatus`."""
@@ -98,8 +98,7 @@ class SettingResult:
         if other is None:
             return None
         ours, theirs = (tuple(m.best for m in each.members if m.best is not None) for each in (self, other))
-        found = improvement(ours, theirs)
-        return None if found is None else found.value
+        return improves(ours, theirs)
 
 
 def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:

@@ -24,7 +24,7 @@ from engine.runtime.text import printable
 from mario_tui.data.chart_files import save_files
 from mario_tui.data.keys import bindings
 from mario_tui.data.sweep_levels import ListedSetting, OptionLevels, levels_of, listed_settings, measure_of
-from mario_tui.data.sweep_statistics import Statistic, improvement
+from mario_tui.data.sweep_statistics import Statistic
 from mario_tui.data.sweep_table import (
     SettingResult,
     as_csv,
@@ -184,12 +184,8 @@ class SweepScreen(ChartScreen):
             return
         marked = [row for row in self._reading.settings if row.key in self._table.marked]
         than = marked[0] if len(marked) == 1 else self._reading.settings[0] if self._reading.settings else None
-        rows = [
-            replace(row, better=found.value)
-            if than and (found := improvement(row.reached("best evaluation"), than.reached("best evaluation")))
-            else row
-            for row in self._reading.settings
-        ]
+        than_result = than.result if than else None
+        rows = [replace(row, better=row.result.improves(than_result)) for row in self._reading.settings]
         height = self.size.height
         self.set_class(height >= _TALL or height - len(rows) >= _LEAST_BESIDE_ROWS, "-roomy")
         self._table.show(rows)

@@ -10,11 +10,12 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep
-from mario_tui.data.sweep_statistics import estimate, improvement, interval
+from mario_tui.data.sweep_statistics import estimate, improvement, improves, interval
 from mario_tui.data.sweep_table import setting_text
 from mario_tui.data.variations import grid, sample
 from tests.support.gym_envs import FAULTY
@@ -111,6 +112,21 @@ def test_means_and_intervals_over_seeds() -> None:
     assert estimate(((1.0, 3.0), (5.0, 5.0))) == (3.5, 3.0, 4.0)  # within the settings, not between them
     assert estimate(((1.0, 3.0), (5.0,)), "iqm") == (3.0, None, None)
     assert improvement((1.0, 2.0), (1.0, 0.0)) == (0.875, 0.5, 1.0) and improvement((), (1.0,)) is None
+
+
+def test_a_setting_improves_on_another_by_the_plain_definition() -> None:
+    """In all pairs, also of the resampled runs; with ties."""
+    random = np.random.default_rng(5)
+    ours, theirs = (tuple(random.integers(9, size=count).astype(float)) for count in (8, 6))
+
+    def plain(our: Any, their: Any) -> float:
+        return statistics.fmean((one > other) + 0.5 * (one == other) for one in our for other in their)
+
+    drawn = np.random.default_rng(0)
+    chosen = [drawn.integers(len(each), size=(2000, len(each))) for each in (ours, theirs)]
+    found = [plain(np.array(ours)[our], np.array(theirs)[their]) for our, their in zip(*chosen, strict=True)]
+    assert improves(ours, theirs) == plain(ours, theirs)
+    assert improvement(ours, theirs) == (plain(ours, theirs), *np.quantile(found, (0.025, 0.975)))
 
 
 # ---------------------------------------------------------------------------------- the queue

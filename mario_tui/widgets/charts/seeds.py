@@ -47,7 +47,7 @@ def resampled(series: Sequence[Series], name: str, index: int, statistic: Statis
     if count < 2:
         return Series(name, index, steps, seconds, middle.tolist())
     chosen = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
-    low, high = np.quantile(statistic_of(found[:, chosen], statistic), (0.025, 0.975), axis=1)
+    low, high = np.transpose([np.quantile(statistic_of(at[chosen], statistic), (0.025, 0.975)) for at in found])
     return Series(name, index, steps, seconds, middle.tolist(), (low.tolist(), high.tolist()))
 
 
