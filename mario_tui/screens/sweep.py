@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from pathlib import Path
 
 from textual.app import ComposeResult
@@ -87,7 +88,7 @@ class SweepScreen(ChartScreen):
         self._problem = ""
         self._statistic: Statistic = "mean"
         self._followed: dict[Path, FollowedRun] = {}
-        self._curves: dict[int, tuple[object, Series]] = {}
+        self._curves: dict[int, tuple[Statistic, list[Series], Series]] = {}
         """By setting: what its curve was made of, and the curve."""
         self._news = False
         self._due = 0.0
@@ -236,11 +237,12 @@ class SweepScreen(ChartScreen):
     def _curve(self, row: ListedSetting, runs: Sequence[FollowedRun], metric: str) -> Series:
         """The curve of a setting; the same object until there are new data."""
         series = [followed.series(metric) for followed in runs]
-        made_of = (self._statistic, [id(each) for each in series])
-        if row.number not in self._curves or self._curves[row.number][0] != made_of:
-            name = setting_text(row.result.settings)
-            self._curves[row.number] = made_of, resampled(series, name, row.number, self._statistic)
-        return self._curves[row.number][1]
+        statistic, made_of, curve = self._curves.get(row.number, ("", [], None))
+        is_same = len(series) == len(made_of) and all(map(is_, series, made_of))
+        if curve is None or statistic != self._statistic or not is_same:
+            curve = resampled(series, setting_text(row.result.settings), row.number, self._statistic)
+            self._curves[row.number] = self._statistic, series, curve
+        return curve
 
     def _view(self, view: str) -> None:
         """Show one of `_VIEWS`, with the focus in it."""
