@@ -32,8 +32,37 @@ def resume(screen: PlaceScreen[Any], run: Run, started: Callable[[HostProcess | 
 def resume_several(screen: PlaceScreen[Any], runs: Sequence[Run], started: Callable[[list[HostProcess]], None]) -> None:
     """Ask, then resume runs in the background, and call `started` with the hosts. Runs that train or have done all
     their steps or episodes are left out. Errors are shown; one run's keeps no other from being resumed."""
+
+    def sorted_out(found: tuple[list[Run], list[str]]) -> None:
+        ready, left_out = found
+        if not ready:
+            screen.notify("\n".join(["None of these can be resumed", *left_out]), severity="warning")
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                screen.run_job(f"Resuming {counted(len(ready), 'run')}", partial(_start_all, ready), done)
+
+        cores = counted(available_cores(), "core")
+        together = f"All at once, in the background: they share {cores}, besides what trains already."
+        lines = [", ".join(run.name for run in ready), together if len(ready) > 1 else "", *left_out]
+        question = f"Resume {counted(len(ready), 'run')}?"
+        screen.app.push_screen(ConfirmScreen(question, "\n".join(filter(None, lines))), answered)
+
+    def done(outcomes: list[HostProcess | UserError]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, UserError):
+                screen.show_error(outcome)
+        started([outcome for outcome in outcomes if isinstance(outcome, HostProcess)])
+
+    screen.run_job("Reading the runs", partial(_sorted_out, runs), sorted_out)
+
+
+def _sorted_out(runs: Sequence[Run], progress: Progress) -> tuple[list[Run], list[str]]:
+    """The runs that can be resumed, and why others can't."""
     ready, running, finished, failures = list[Run](), list[str](), list[str](), list[str]()
-    for run in runs:
+    for number, run in enumerate(runs):
+        progress(number / len(runs))
         try:
             if run.is_alive():
                 running.append(run.name)
@@ -45,26 +74,7 @@ def resume_several(screen: PlaceScreen[Any], runs: Sequence[Run], started: Calla
             failures.append(str(error))
     left_out = [f"Running already: {', '.join(running)}"] if running else []
     left_out += [f"Finished (resume one alone, to raise its limit): {', '.join(finished)}"] if finished else []
-    left_out += failures
-    if not ready:
-        screen.notify("\n".join(["None of these can be resumed", *left_out]), severity="warning")
-        return
-
-    def answered(yes: bool | None) -> None:
-        if yes:
-            screen.run_job(f"Resuming {counted(len(ready), 'run')}", partial(_start_all, ready), done)
-
-    def done(outcomes: list[HostProcess | UserError]) -> None:
-        for outcome in outcomes:
-            if isinstance(outcome, UserError):
-                screen.show_error(outcome)
-        started([outcome for outcome in outcomes if isinstance(outcome, HostProcess)])
-
-    cores = counted(available_cores(), "core")
-    how = f"All at once, in the background: they share {cores}, besides what trains already." if len(ready) > 1 else ""
-    lines = [", ".join(run.name for run in ready), how, *left_out]
-    question = f"Resume {counted(len(ready), 'run')}?"
-    screen.app.push_screen(ConfirmScreen(question, "\n".join(filter(None, lines))), answered)
+    return ready, left_out + failures
 
 
 def _start_all(runs: Sequence[Run], progress: Progress) -> list[HostProcess | UserError]:
