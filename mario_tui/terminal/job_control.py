@@ -4,14 +4,18 @@ or to another program until that ends."""
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import psutil
 from textual.app import App
+
+_POLL_S = 0.1
 
 
 def has_shell() -> bool:
@@ -45,13 +49,30 @@ def run_in_front(app: App[Any], command: Sequence[str]) -> None:
     """Let another program have the terminal until it ends; if it fails, until Enter was pressed, so that its message
     can be read.
 
-    Called in the main thread. Raises `SuspendNotSupported` if this program has no terminal, as in a browser.
+    Called in the main thread. SIGTERM and SIGHUP are passed on, and the event loop handles them once the other program
+    has ended. Raises `SuspendNotSupported` if this program has no terminal, as in a browser.
     """
-    with app.suspend():
-        before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the other program
-        try:
-            if subprocess.run(command).returncode:
+    received = list[int]()
+    process: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        received.append(number)  # the event loop, which is blocked, is told through its wakeup file
+        if process is not None:
+            process.send_signal(number)
+
+    handlers = {signal.SIGINT: lambda *_: None, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}  # Ctrl-C is for it
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        with app.suspend():
+            process = subprocess.Popen(command)
+            for number in received:
+                process.send_signal(number)
+            if process.wait() and not received:
                 print("press Enter to go back", file=sys.stderr, flush=True)
-                sys.stdin.readline()
-        finally:
-            signal.signal(signal.SIGINT, before)
+                while not received and not select.select([sys.stdin], [], [], _POLL_S)[0]:
+                    pass
+                if not received:
+                    sys.stdin.readline()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

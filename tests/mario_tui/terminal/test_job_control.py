@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
 
 from mario_tui.data.settings import settings_path
-from tests.support.program import PROGRAM, Terminal, the_run, wait_until
+from tests.support.program import PROGRAM, Terminal, nobody_is_left, the_run, wait_until
 
 _SHELL = ("sh", "-c", "PS1='ready> ' exec bash --norc -i")
 
@@ -57,3 +59,20 @@ def test_the_end_of_a_run_rings_unless_the_settings_say_not_to(wanted: bool, tmp
     assert terminal.wait() == 0
     notification = b"\x1b]9;" + f"{run.name} stopped at ".encode()
     assert (b"\x07" + notification in terminal.raw) == wanted  # the bell comes first
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["terminate", "hang up"])
+def test_what_ends_the_program_ends_the_game_that_it_shows_too(how: str, tmp_path: Path) -> None:
+    terminal = Terminal(cwd=tmp_path)
+    terminal.wait_for("No runs yet")
+    terminal.send("p")
+    terminal.wait_for("lives 3")
+    if how == "terminate":
+        os.kill(terminal.pid, signal.SIGTERM)
+    else:
+        terminal.hang_up()
+    assert terminal.wait() == 0
+    nobody_is_left(tmp_path)
+    if how == "terminate":
+        assert bytes(terminal.raw).count(b"\x1b[?1049h") == bytes(terminal.raw).count(b"\x1b[?1049l") >= 2
