@@ -14,12 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from engine.errors import UserError
 from engine.protocol.messages import Evaluation
 from engine.runs.run import Run
+from engine.runs.sweep import STARTUP_SETTINGS
 from mario_tui.data.recorded import recorded_state
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import MemberResult, SettingResult
-
-STARTUP_SETTINGS = 4
-"""Settings that have a finished run before any is pruned. Optuna's default is 5, more than small grids can spare."""
 
 
 class Evaluations:

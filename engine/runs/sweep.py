@@ -33,6 +33,8 @@ LOCK_FILE, PLAN_LOCK_FILE = "sweep.lock", "plan.lock"
 MOST_RUNS = 2000
 TRIES = 2
 """How often a run is begun, the first time included, before it counts as failed."""
+STARTUP_SETTINGS = 4
+"""Settings that have a finished run before any is pruned. Optuna's default is 5, more than small grids can spare."""
 _MAX_BYTES = 2**24
 _Scalar = str | int | float | bool | None
 _Values = dict[str, _Scalar]

@@ -17,6 +17,7 @@ from engine.config.run_config import RunConfig, stored_options
 from engine.errors import UserError
 from engine.runs.sweep import (
     MOST_RUNS,
+    STARTUP_SETTINGS,
     Member,
     SweepPlan,
 )
@@ -26,7 +27,6 @@ from mario_tui.commands.options import whole
 from mario_tui.data.sweep_table import listed, setting_text
 from mario_tui.data.variations import grid, sample
 from mario_tui.launch import make_plan
-from mario_tui.sweep_pruning import STARTUP_SETTINGS
 from mario_tui.sweep_search import check_optuna
 
 PLAN_KEYS = (

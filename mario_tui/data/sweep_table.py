@@ -7,13 +7,13 @@ import io
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.config.fields import flag
 from engine.runs.run import ACTIVE, Run, RunRecord
-from engine.runs.sweep import TRIES, Sweep, SweepPlan, has_begun
+from engine.runs.sweep import STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, has_begun
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_statistics import Interval, improves, interval
@@ -205,23 +205,53 @@ def listed(value: Any) -> str:
 
 
 def commands_of(plan: SweepPlan) -> list[str]:
-    """What makes a sweep with these runs: one command for all combinations of the values, else one for each setting."""
+    """What makes sweeps with these runs: a command for all settings with the same seeds if they are all combinations of
+    values, else one for each setting; of seeds with gaps, one for each stretch."""
     if not plan.members:
         return ["mario-tui sweep"]
-    varied = {name: dict.fromkeys(listed(each[name]) for each in plan.settings if name in each) for name in plan.varied}
-    if len(plan.settings) == math.prod(map(len, varied.values())):
-        prunes = () if plan.prune_after is None else ("--prune", "median", "--prune-after", str(plan.prune_after))
-        return [_command(plan, {name: ",".join(values) for name, values in varied.items()}, *prunes)]
-    return [_command(plan, {name: listed(value) for name, value in each.items()}) for each in plan.settings]
+    seeds: dict[str, list[int]] = {}
+    for member in plan.members:
+        seeds.setdefault(json.dumps(member.settings), []).append(member.seed)
+    alike: dict[tuple[tuple[str, ...], tuple[range, ...]], list[dict[str, Any]]] = {}
+    for settings in plan.settings:
+        stretches = tuple(_stretches(seeds[json.dumps(settings)]))
+        alike.setdefault((tuple(settings), stretches), []).append(settings)
+    commands, prunes = [], True
+    for (names, stretches), several in alike.items():
+        values = {name: dict.fromkeys(listed(each[name]) for each in several) for name in names}
+        is_grid = len(several) == math.prod(map(len, values.values()))
+        more = _pruning(plan) if is_grid and len(several) > STARTUP_SETTINGS else []
+        prunes = prunes and bool(more)
+        grids = [values] if is_grid else [{name: [listed(value)] for name, value in each.items()} for each in several]
+        commands += [_command(plan, grid, stretch, more) for grid in grids for stretch in stretches]
+    if _pruning(plan) and not prunes:
+        commands.insert(0, f"# these were in one sweep, with {shlex.join(_pruning(plan))}")
+    return commands
 
 
-def _command(plan: SweepPlan, varied: Mapping[str, str], *more: str) -> str:
+def _stretches(seeds: Sequence[int]) -> list[range]:
+    """Seeds as ranges without gaps."""
+    found: list[range] = []
+    for seed in sorted(seeds):
+        if found and found[-1].stop == seed:
+            found[-1] = range(found[-1].start, seed + 1)
+        else:
+            found.append(range(seed, seed + 1))
+    return found
+
+
+def _pruning(plan: SweepPlan) -> list[str]:
+    return [] if plan.prune_after is None else ["--prune", "median", "--prune-after", str(plan.prune_after)]
+
+
+def _command(plan: SweepPlan, varied: Mapping[str, Iterable[str]], seeds: range, more: Sequence[str]) -> str:
     words = ["mario-tui", "sweep", *more]
     for name, value in plan.options.items():
         on = isinstance(value, bool)
         words += [flag(name) if value else flag(f"no_{name}")] if on else [flag(name), str(value)]
+    words += [] if plan.threads is None else ["--threads", str(plan.threads)]
+    words += [] if plan.ray == "none" else ["--ray", plan.ray]
     for name, values in varied.items():
-        words += ["--vary", f"{flag(name)[2:]}={values}"]
-    seeds = {member.seed for member in plan.members}
-    words += ["--seeds", str(len(seeds)), *(["--first-seed", str(min(seeds))] if min(seeds) else [])]
+        words += ["--vary", f"{flag(name)[2:]}={','.join(values)}"]
+    words += ["--seeds", str(len(seeds)), *(["--first-seed", str(seeds.start)] if seeds.start else [])]
     return printable(shlex.join(words))

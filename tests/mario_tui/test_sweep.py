@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import signal
 import statistics
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.config.command_line import given
 from engine.runs.run import Run
-from engine.runs.sweep import Sweep
+from engine.runs.sweep import Member, Sweep, SweepPlan
+from mario_tui.commands.sweep import sweep_parser
+from mario_tui.commands.sweep_options import asked_settings
 from mario_tui.data.sweep_statistics import estimate, improvement, improves, interval
-from mario_tui.data.sweep_table import setting_text
+from mario_tui.data.sweep_table import commands_of, setting_text
 from mario_tui.data.variations import grid, sample
 from tests.support.gym_envs import FAULTY
 from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, wait_until
@@ -88,6 +92,39 @@ def test_bad_input_gets_one_line_and_starts_nothing(arguments: tuple[str, ...], 
     done = run_program("sweep", *arguments, *(() if is_command else SNAKE), cwd=tmp_path, check=2)
     assert reason in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "prune_after", "commands"),
+    [
+        ([({"n_step": n, "double_q": on}, range(3, 6)) for n in (1, 2, 3) for on in (True, False)], 500, 1),
+        ([({"n_step": n}, range(5 if n == 2 else 2)) for n in (1, 2, 3)], None, 2),
+        ([({"n_step": n}, (0, 1, 4, 5)) for n in (1, 2, 3)], None, 2),
+        ([({"gamma": gamma, "n_step": n}, (0, 1)) for gamma, n in ((0.9913, 1), (0.97, 2), (1e-05, 2))], 500, 3),
+        ([({name: n}, (0,)) for name, n in (("n_step", 1), ("n_step", 3), ("episodes", None))], None, 2),
+        ([({}, range(7, 9))], None, 1),
+    ],
+    ids=["grid", "more seeds", "gaps", "sample", "other options", "seeds"],
+)  # fmt: skip
+def test_the_commands_of_a_sweep_make_its_runs(
+    settings: list[tuple[dict[str, Any], Any]], prune_after: int | None, commands: int
+) -> None:
+    members = tuple(Member(setting, seed) for setting, seeds in settings for seed in seeds)
+    plan = SweepPlan(
+        options={"game": "snake:5x5", "double_q": False}, varied=(), jobs=1, threads=2, members=members,
+        ray="auto", prune_after=prune_after,
+    )  # fmt: skip
+    found, told = list[Member](), commands_of(plan)
+    for command in told[-commands:]:
+        words = shlex.split(command)
+        options = sweep_parser("snake").parse_args(words[2:])
+        assert given(options) | {"threads": 2, "ray": "auto", "double_q": False} == given(options)
+        assert options.prune_after == (prune_after if commands == 1 else None)  # few settings can't be pruned
+        seeds = range(options.first_seed or 0, (options.first_seed or 0) + options.seeds)
+        found += [Member(setting, seed) for setting in asked_settings(options) for seed in seeds]
+    assert sorted(found, key=str) == sorted(members, key=str)
+    is_comment = prune_after is not None and commands > 1
+    assert len(told) == commands + is_comment and told[0].endswith("--prune-after 500") == is_comment
 
 
 # ---------------------------------------------------------------------------------- statistics
