@@ -143,10 +143,11 @@ def _own_folder() -> Path:
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     machine = socket.gethostname()  # several may share the cache
     for left in parent.iterdir():
-        pid = int(left.suffix[1:]) if left.stem == machine else -1
-        is_over = pid == os.getpid() or (pid > 0 and not psutil.pid_exists(pid))
-        if is_over and not any(Run(run).is_alive() for run in left.iterdir()):
-            shutil.rmtree(left)
+        with contextlib.suppress(OSError, ValueError):  # another process may be removing it, or it is none of ours
+            pid = int(left.suffix[1:]) if left.stem == machine else -1
+            is_over = pid == os.getpid() or (pid > 0 and not psutil.pid_exists(pid))
+            if is_over and not any(Run(run).is_alive() for run in left.iterdir()):
+                shutil.rmtree(left, ignore_errors=True)
     folder = parent / f"{machine}.{os.getpid()}"
     folder.mkdir()
     return folder

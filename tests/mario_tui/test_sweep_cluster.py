@@ -20,6 +20,7 @@ import engine
 from engine.compiler.code_cache import code_cache
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.sweep import Sweep
+from mario_tui.sweep_cluster import _own_folder
 from tests.mario_tui.test_sweep import SNAKE, status
 from tests.support.program import kill_hosts, nobody_is_left, run_program, wait_until
 from tests.support.ray_cluster import Cluster, ray_cluster, raylet_of
@@ -60,6 +61,20 @@ def test_without_a_cluster_nothing_is_begun(arguments: tuple[str, ...], reason: 
     done = run_program("sweep", *OPTIONS, "--seeds", "2", *arguments, cwd=tmp_path, check=2)
     assert reason in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_what_other_runs_of_a_node_left_keeps_none_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    parent, machine = tmp_path / "mario-tui" / "sweeps", socket.gethostname()
+    gone, own = 2**31 - 1, os.getpid()
+    (parent / f"{machine}.{own}" / "run").mkdir(parents=True)
+    (parent / f"other.{gone}").mkdir()
+    (parent / f"{machine}.foreign").mkdir()
+    (parent / f"{machine}.{gone}").touch()
+    assert _own_folder() == parent / f"{machine}.{own}" and not any(_own_folder().iterdir())
+    assert (parent / f"other.{gone}").is_dir()
 
 
 @pytest.mark.long
