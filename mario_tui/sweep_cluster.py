@@ -217,7 +217,7 @@ class Cluster:
 
     def places(self, plan: SweepPlan) -> int:
         """How many runs may be on the cluster at the same time. Raises `UserError` if no node can be used."""
-        if self._is_crowded:
+        if self._is_crowded and self._placed:
             return len(self._placed)
         cores, gpus = plan.threads or 1, self._gpus(str(plan.options.get("device", "auto")))
         free = [
