@@ -332,7 +332,8 @@ class Cluster:
     def _order(self, placed: _Placed) -> _Order:
         start = placed.start
         return _Order(
-            options=start.config.options(),
+            # After a copy from a node, its own file names a folder there.
+            options={**start.config.options(), "run_dir": str(self._sweep.path)},
             name=placed.run.name,
             checkpoint=None if start.checkpoint is None else start.checkpoint.name,
             annotation=start.annotation,

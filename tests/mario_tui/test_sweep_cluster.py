@@ -167,6 +167,14 @@ def test_a_folder_that_a_node_does_not_see_is_copied(cluster: Cluster, tmp_path:
         assert read_manifest(committed(sweep.run(0))[-1]).env_steps == sweep.run(0).record().env_steps > done
         left = tmp_path / "cache" / "mario-tui" / "sweeps"
         wait_until(lambda: [each.name.split(".")[0] for each in left.iterdir()] == ["far"], "the copy's removal")
+
+        for process in psutil.Process(nodes[1].pid).children(recursive=True):
+            process.kill()
+        cluster.add_node(num_cpus=1)  # sees the folder
+        run_program("sweep", "resume", "placed", cwd=tmp_path)
+        log_of(sweep, f"placed-001 started again, from step-[0-9]+, on {socket.gethostname()}\n")
+        wait_until(lambda: status("placed", tmp_path)["states"] == {"running": 1}, "the run to train here")
+        run_program("sweep", "stop", "placed", cwd=tmp_path)
     finally:
         for node in nodes:
             for process in psutil.Process(node.pid).children(recursive=True):
