@@ -5,7 +5,8 @@ run's host beside it, and tells every second how far that is. When its actor is 
 Ray was faster and has killed it; and Ray ends the actors of a queue that is gone. So nothing trains without its queue.
 
 Where a node sees the sweep's folder, its runs work there. On another one they work in a folder of the node's cache,
-which is copied back while they train: the record every second, all else every half minute and at the end.
+which is copied back while they train: the record every second, files and checkpoints every half minute, and all,
+with the folders of trackers, at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from engine.monitoring.memory_budget import TooLittleMemory
 from engine.protocol.commands import Stop
 from engine.protocol.greeting import decode_greeting, difference, greeting
 from engine.runs.annotation import Annotation
-from engine.runs.folder_copy import Changes, Follower, write_changes
+from engine.runs.folder_copy import Changes, Follower, What, write_changes
 from engine.runs.registry import register
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
@@ -107,6 +108,8 @@ class NodeRun:
             self._follower = None if self._sees else Follower(run)
             if wanted.copy is not None:
                 write_changes(run, wanted.copy)
+            if self._follower is not None:
+                self._follower.take()  # what the copy has already
             plan = Plan(config.changed(run_dir=str(folder)), name=wanted.name, notes=wanted.notes)
             if wanted.checkpoint is None:
                 plan = replace(plan, annotation=wanted.annotation)
@@ -116,12 +119,13 @@ class NodeRun:
         except (OSError, UserError) as error:
             news = _News(problem=str(error), is_crowded=isinstance(error, TooLittleMemory))
             return msgspec.msgpack.encode(news)
-        return msgspec.msgpack.encode(_News())
+        return msgspec.msgpack.encode(_News(changes=None if self._follower is None else self._follower.take("files")))
 
     def look(self, with_files: bool) -> bytes:
         """How far the run is."""
         ended = self._host.ended
-        changes = None if self._follower is None else self._follower.take(record_only=not with_files and not ended)
+        what: What = "all" if ended else "files" if with_files else "record"
+        changes = None if self._follower is None else self._follower.take(what)
         return msgspec.msgpack.encode(_News(has_ended=ended, changes=changes))
 
     def stop(self, reason: str) -> None:
@@ -310,6 +314,10 @@ class Cluster:
             self._is_crowded = waits
             why = f"can't be started on {placed.machine}: {news.problem}"
             return End(name, why, again=waits, counts=not waits)
+        if news.changes is not None:
+            write_changes(placed.run, news.changes)
+            if left := news.changes.left_out:
+                self._say(f"{name}: not copied from {placed.machine}, too large: {', '.join(left)}"[:500])
         if placed.step == "begins":
             placed.step, placed.copied_at = "trains", now
             register(placed.run)
@@ -320,8 +328,6 @@ class Cluster:
             self._lost.discard(name)
             where = "" if placed.sees else ", which does not see this folder: it is copied"
             self._say(f"{name} started{how}, on {placed.machine}{where}")
-        if news.changes is not None:
-            write_changes(placed.run, news.changes)
         if not news.has_ended:
             return None
         self._is_crowded = False

@@ -92,12 +92,12 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
     files = {}
     for path in sorted(folder.iterdir()):
         files[path.name] = Entry(path.stat().st_size, _sha256(path, lambda count: progress()))
-        _sync(path)
+        sync(path)
     manifest = Manifest(format=FORMAT, version=__version__, env_steps=env_steps, updates=updates, files=files)
     with new_file(folder / MANIFEST) as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest)))
-    _sync(folder / MANIFEST)
-    _sync(folder)
+    sync(folder / MANIFEST)
+    sync(folder)
 
 
 def verify(folder: Path, *, checksums: bool = True, progress: Progress = _unseen) -> Manifest:
@@ -155,11 +155,11 @@ def commit(partial: Path, final: Path) -> None:
     verify(partial, checksums=False)
     replaced = final.with_name(final.name + _REPLACED)
     if final.exists():
-        _remove(replaced)
+        remove(replaced)
         final.rename(replaced)
     partial.rename(final)
-    _remove(replaced)
-    _sync(final.parent)
+    remove(replaced)
+    sync(final.parent)
 
 
 def committed(run: Run) -> list[Path]:
@@ -176,7 +176,7 @@ def folders(run: Run) -> list[Path]:
 def rotate(run: Run, keep: int, damaged: Collection[Path] = ()) -> None:
     """Remove all but the newest `keep` checkpoints. Those known to be `damaged` stay, but don't count."""
     for path in [path for path in committed(run) if path not in damaged][:-keep]:
-        _remove(path)
+        remove(path)
 
 
 def give_way(run: Run, progress: Progress = _unseen) -> Path | None:
@@ -185,7 +185,7 @@ def give_way(run: Run, progress: Progress = _unseen) -> Path | None:
     oldest = next(iter(committed(run)), None)
     if oldest is None or newest(run, progress=progress) in (oldest, None):
         return None
-    _remove(oldest)
+    remove(oldest)
     return None if oldest.exists() else oldest
 
 
@@ -333,7 +333,7 @@ def check_policy(path: Path) -> dict[str, Any]:
     return metadata
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
     """Remove a checkpoint: rename it at once, then delete as much of it as possible."""
     hidden = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(hidden, ignore_errors=True)
@@ -363,7 +363,8 @@ def _sha256(path: Path, progress: Callable[[int], object] = _unseen) -> str:
     return digest.hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write what the system holds back of a file or folder to its disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

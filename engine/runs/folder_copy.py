@@ -7,27 +7,39 @@ checkpoint is taken once, as a whole, and is complete or absent in the copy too.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from engine.runs.checkpoints import committed
+from engine.runs.checkpoints import MANIFEST, CheckpointError, commit, committed, read_manifest, remove, sync
 from engine.runs.run import RECORD_FILE, Run
 from engine.runtime.files import read_bounded, write_atomically
 
+What = Literal["record", "files", "all"]
 _MAX_BYTES = 2**32
+_MAX_FOLDERS_BYTES = 2**30
+"""Of all files in other folders than checkpoints, which those that write them don't bound."""
+_LEFT = ("step-", "replay", ".")
+"""What the names of folders that are not copied with the others begin with."""
 
 
 class Changes(msgspec.Struct, frozen=True):
     """What has changed in a run's folder."""
 
     files: dict[str, bytes]
-    """Contents of the files in it, by name."""
+    """Contents of files, by path in the folder."""
     checkpoints: dict[str, dict[str, bytes]]
     """New checkpoints: contents by name of file."""
     kept: list[str]
     """All checkpoints that are there."""
+    gone: list[str] = []
+    """Files of other folders that are no longer there, by path."""
+    left_out: list[str] = []
+    """Files that are not copied, because together they are too large, by path."""
 
 
 class Follower:
@@ -37,26 +49,62 @@ class Follower:
         self._run = run
         self._taken: dict[str, tuple[int, int]] = {}
 
-    def take(self, *, record_only: bool = False) -> Changes:
-        """`record_only`: what else has changed is left for the next time."""
-        files, checkpoints = dict[str, bytes](), dict[str, dict[str, bytes]]()
-        newest = [] if record_only else committed(self._run)
+    def take(self, what: What = "all") -> Changes:
+        """Of the `record` alone, of all `files` and checkpoints, or also of other folders, such as those of trackers:
+        their files may not fit each other while the run trains."""
+        if what == "record":
+            return Changes(self._changed([self._run.record_path]), {}, [])
+        checkpoints, newest = dict[str, dict[str, bytes]](), committed(self._run)
         for folder in newest:
-            with contextlib.suppress(OSError):  # a newer one has just taken its place
-                if folder.name not in self._taken:
-                    checkpoints[folder.name] = {
-                        path.name: read_bounded(path, _MAX_BYTES) for path in folder.iterdir() if path.is_file()
-                    }
+            if folder.name not in self._taken:
+                with contextlib.suppress(OSError, CheckpointError):  # a newer one has just taken its place
+                    checkpoints[folder.name] = _content(folder)
                     self._taken[folder.name] = (0, 0)
-        paths = [self._run.record_path] if record_only else self._run.path.glob("[!.]*")
+        files = self._changed([path for path in self._run.path.glob("[!.]*") if not path.is_dir()])
+        kept = [folder.name for folder in newest]
+        if what == "files":
+            return Changes(files, checkpoints, kept)
+        paths, left_out, size = list[Path](), list[str](), 0
+        for path in _in_folders(self._run.path):
+            with contextlib.suppress(OSError):
+                size += path.lstat().st_size
+                if size > _MAX_FOLDERS_BYTES:
+                    left_out.append(self._name(path))
+                else:
+                    paths.append(path)
+        gone = [name for name in self._taken if "/" in name and not (self._run.path / name).exists()]
+        for name in gone:
+            del self._taken[name]
+        return Changes(files | self._changed(paths), checkpoints, kept, gone, left_out)
+
+    def _changed(self, paths: list[Path]) -> dict[str, bytes]:
+        files = dict[str, bytes]()
         for path in paths:
             with contextlib.suppress(OSError):  # such as a link, or one that is just being replaced
-                status = path.lstat()
+                name, status = self._name(path), path.lstat()
                 stamp = status.st_mtime_ns, status.st_size
-                if not path.is_dir() and path.suffix != ".lock" and self._taken.get(path.name) != stamp:
-                    files[path.name] = read_bounded(path, _MAX_BYTES)
-                    self._taken[path.name] = stamp
-        return Changes(files, checkpoints, [folder.name for folder in newest])
+                if path.suffix != ".lock" and self._taken.get(name) != stamp:
+                    files[name] = read_bounded(path, _MAX_BYTES)
+                    self._taken[name] = stamp
+        return files
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._run.path).as_posix()
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    """The files of a checkpoint. Raises `OSError` or `CheckpointError` if it is not complete."""
+    names = [*read_manifest(folder).files, MANIFEST]
+    return {name: read_bounded(_inside(folder, name), _MAX_BYTES) for name in names}
+
+
+def _in_folders(parent: Path) -> Iterator[Path]:
+    """The files in folders of a run that are not checkpoints; links are not followed."""
+    for folder, folders, files in os.walk(parent):
+        if Path(folder) == parent:
+            folders[:] = sorted(name for name in folders if not name.startswith(_LEFT))
+        else:
+            yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
 
 
 def write_changes(run: Run, changes: Changes) -> None:
@@ -64,23 +112,32 @@ def write_changes(run: Run, changes: Changes) -> None:
     run.path.mkdir(parents=True, exist_ok=True)
     for name, files in changes.checkpoints.items():
         final = _inside(run.path, name)
-        partial = final.with_name(f".{name}.copy")
+        partial = final.with_name(f".{name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         for file, content in files.items():
-            _inside(partial, file).write_bytes(content)
-        shutil.rmtree(final, ignore_errors=True)
-        partial.rename(final)
+            write_atomically(_inside(partial, file), content)
+        sync(partial)
+        with contextlib.suppress(CheckpointError):  # not complete
+            commit(partial, final)
+        shutil.rmtree(partial, ignore_errors=True)
+    for name in changes.gone:
+        _inside(run.path, *name.split("/")).unlink(missing_ok=True)
     for name, content in sorted(changes.files.items(), key=lambda each: each[0] == RECORD_FILE):
-        write_atomically(_inside(run.path, name), content)
+        path = _inside(run.path, *name.split("/"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
     if changes.kept:
         for folder in committed(run):
             if folder.name not in changes.kept:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove(folder)
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """The path of that name in the folder itself. Raises `OSError` for one outside."""
-    if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise OSError(f"{name!r} is no name of a file")
-    return folder / name
+def _inside(folder: Path, *names: str) -> Path:
+    """The path of these names below the folder. Raises `OSError` for one outside."""
+    path = folder
+    for name in names:
+        if not name or name in (".", "..") or "/" in name or "\0" in name or path.is_symlink():
+            raise OSError(f"{'/'.join(names)!r} is no name of a file")
+        path = path / name
+    return path
