@@ -13,41 +13,31 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import secrets
-import shutil
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import psutil
 import ray
 import ray.exceptions
 
 from engine.config.ray_cluster import prepare, reach
-from engine.config.ray_connection import connect, elsewhere, is_nodes_fault, reason_of
-from engine.config.reading import make_config
+from engine.config.ray_connection import connect, elsewhere, is_nodes_fault, node_of, reason_of
 from engine.errors import UserError
-from engine.host.client import HostGone, HostProcess, attach
-from engine.monitoring.memory_budget import TooLittleMemory
-from engine.protocol.commands import Stop
 from engine.protocol.greeting import decode_greeting, difference, greeting
-from engine.runs.annotation import Annotation
-from engine.runs.folder_copy import Changes, Follower, What, write_changes
+from engine.runs.folder_copy import Follower, write_changes
 from engine.runs.registry import register
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
 from engine.runs.trust import mark_own
-from engine.runtime.files import read_bounded, write_atomically
-from engine.runtime.home import program_folder
+from engine.runtime.files import write_atomically
 from mario_tui.data.run_status import RunStatus
 from mario_tui.launch import Plan
+from mario_tui.sweep_node import News, NodeRun, Order
 
 _LOOK_S = 1.0
 _COPY_S = 30.0
@@ -61,100 +51,6 @@ _CLOSE_S = 5.0
 _STOP_AGAIN_S = 20.0
 """Seconds after which a run that goes on is told once more to stop: its host may have been too busy to answer."""
 _SEEN_FILE = "cluster.seen"
-
-
-class _Order(msgspec.Struct, frozen=True):
-    """What a node is to run."""
-
-    options: dict[str, Any]
-    """As in the run's `config.toml`; its `run_dir` is the sweep's folder."""
-    name: str
-    checkpoint: str | None
-    """Its name, to resume from it; None: a new run."""
-    annotation: Annotation | None
-    notes: tuple[tuple[str, str], ...]
-    copy: Changes | None
-    """What the run has so far, for a node that does not see the sweep's folder."""
-
-
-class _News(msgspec.Struct, frozen=True):
-    """What a node tells of its run."""
-
-    problem: str = ""
-    """Why its host could not be started."""
-    is_crowded: bool = False
-    """Whether too little memory is free for it."""
-    has_ended: bool = False
-    changes: Changes | None = None
-
-
-class NodeRun:
-    """A run on a node, wherever that is; an actor of Ray."""
-
-    def greet(self, seen: str, content: bytes) -> tuple[bytes, bool]:
-        """What is installed here, and whether the file at the path `seen` can be seen, by its content."""
-        self._sees = False
-        with contextlib.suppress(OSError):
-            self._sees = read_bounded(Path(seen), len(content)) == content
-        return msgspec.msgpack.encode(greeting(ray.get_runtime_context().get_node_id())), self._sees
-
-    def begin(self, order: bytes) -> bytes:
-        """Start the run's host."""
-        wanted = msgspec.msgpack.decode(order, type=_Order)
-        try:
-            config = make_config(wanted.options)
-            folder = Path(config.run_dir) if self._sees else _own_folder()
-            self._run = run = Run(folder / wanted.name)
-            self._follower = None if self._sees else Follower(run)
-            if wanted.copy is not None:
-                write_changes(run, wanted.copy)
-            if self._follower is not None:
-                self._follower.take()  # what the copy has already
-            plan = Plan(config.changed(run_dir=str(folder)), name=wanted.name, notes=wanted.notes)
-            if wanted.checkpoint is None:
-                plan = replace(plan, annotation=wanted.annotation)
-            else:
-                plan = replace(plan, run=run, checkpoint=run.path / wanted.checkpoint)
-            self._host: HostProcess = plan.start(foreground=True)
-        except (OSError, UserError) as error:
-            news = _News(problem=str(error), is_crowded=isinstance(error, TooLittleMemory))
-            return msgspec.msgpack.encode(news)
-        return msgspec.msgpack.encode(_News(changes=None if self._follower is None else self._follower.take("files")))
-
-    def look(self, with_files: bool) -> bytes:
-        """How far the run is."""
-        ended = self._host.ended
-        what: What = "all" if ended else "files" if with_files else "record"
-        changes = None if self._follower is None else self._follower.take(what)
-        return msgspec.msgpack.encode(_News(has_ended=ended, changes=changes))
-
-    def stop(self, reason: str) -> None:
-        with contextlib.suppress(UserError, HostGone):
-            client = attach(self._run)
-            if client is not None:
-                with client:
-                    client.send(Stop(reason=reason))
-
-    def leave(self) -> None:
-        """Remove the folder of a run that has ended and was copied."""
-        if not self._sees:
-            shutil.rmtree(self._run.path.parent, ignore_errors=True)
-
-
-def _own_folder() -> Path:
-    """A folder for the run of this process; those of earlier ones, which were killed, are removed."""
-    parent = program_folder("CACHE") / "sweeps"
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    machine = socket.gethostname()  # several may share the cache
-    for left in parent.iterdir():
-        with contextlib.suppress(OSError, ValueError):  # another process may be removing it, or it is none of ours
-            pid = int(left.suffix[1:]) if left.stem == machine else -1
-            is_over = pid == os.getpid() or (pid > 0 and not psutil.pid_exists(pid))
-            if is_over and not any(Run(run).is_alive() for run in left.iterdir()):
-                shutil.rmtree(left, ignore_errors=True)
-    folder = parent / f"{machine}.{os.getpid()}"
-    folder.mkdir()
-    return folder
 
 
 @dataclass(frozen=True)
@@ -180,6 +76,7 @@ class _Placed:
     reply: Any
     """Reference to what its actor is to answer next; None while nothing is asked."""
     step: str = "greets"
+    node: str = ""
     machine: str = ""
     sees: bool = False
     asked_at: float = 0.0
@@ -205,11 +102,13 @@ class Cluster:
         self._lost = set[str]()
         """Runs whose node was lost: nobody has stopped them, whatever their records say."""
         self._unfit = dict[str, str]()
-        """Nodes with other sources or another version, and what is different."""
+        """Nodes with other sources or another version, or which can't start an actor, and what is wrong there."""
+        self._refusals = dict[str, set[str]]()
+        """By run, the nodes on which its host could not be started."""
         self._is_crowded = False
         """Whether a run has found too little memory, and no other has ended since."""
         self._misses = 0
-        self._nodes: list[dict[str, float]] = []
+        self._nodes = dict[str, dict[str, float]]()
         self._nodes_at = self._reached_at = float("-inf")
         self._told = ""
 
@@ -226,7 +125,7 @@ class Cluster:
         cores, gpus = plan.threads or 1, self._gpus(str(plan.options.get("device", "auto")))
         free = [
             min(int(node.get("CPU", 0)) // cores, int(node.get("GPU", 0)) if gpus else 2**31)
-            for node in self._alive_nodes()
+            for node in self._alive_nodes().values()
         ]
         if not sum(free) and all(each.step == "greets" for each in self._placed.values()):
             if self._unfit:
@@ -239,7 +138,7 @@ class Cluster:
         """Let Ray find a node for a run, now or when one is free."""
         actor = self._class.options(
             num_cpus=start.config.threads or 1, num_gpus=self._gpus(start.config.device), max_restarts=0,
-            max_task_retries=0, **elsewhere(self._unfit),
+            max_task_retries=0, **elsewhere(self._unfit.keys() | self._refusals.get(run.name, set())),
         ).remote()  # fmt: skip
         seen = self._sweep.path / _SEEN_FILE
         write_atomically(seen, self._seen)  # each time, since another queue may have been about to start
@@ -305,15 +204,17 @@ class Cluster:
             if unlike := difference(its, greeting()):
                 self._unfit[its.node] = unlike
                 return End(name, f"was not started: {unlike}", again=True, counts=False)
-            placed.machine, placed.sees, placed.step = its.machine, data[1], "begins"
+            placed.node, placed.machine, placed.sees, placed.step = its.node, its.machine, data[1], "begins"
             placed.reply = placed.handle.begin.remote(msgspec.msgpack.encode(self._order(placed)))
             return None
-        news = msgspec.msgpack.decode(data, type=_News)
+        news = msgspec.msgpack.decode(data, type=News)
         if news.problem:
             waits = news.is_crowded and len(self._placed) > 1
             self._is_crowded = waits
-            why = f"can't be started on {placed.machine}: {news.problem}"
-            return End(name, why, again=waits, counts=not waits)
+            if not waits:
+                self._refusals.setdefault(name, set()).add(placed.node)
+            again = waits or self._has_node(placed)
+            return End(name, f"can't be started on {placed.machine}: {news.problem}", again=again, counts=not again)
         if news.changes is not None:
             write_changes(placed.run, news.changes)
             if left := news.changes.left_out:
@@ -335,9 +236,9 @@ class Cluster:
             placed.handle.leave.remote()
         return End(name)
 
-    def _order(self, placed: _Placed) -> _Order:
+    def _order(self, placed: _Placed) -> Order:
         start = placed.start
-        return _Order(
+        return Order(
             # After a copy from a node, its own file names a folder there.
             options={**start.config.options(), "run_dir": str(self._sweep.path)},
             name=placed.run.name,
@@ -348,10 +249,13 @@ class Cluster:
         )
 
     def _was_lost(self, placed: _Placed, error: ray.exceptions.RayError) -> End:
-        self._lost.add(placed.run.name)
         self._is_crowded = False
         with contextlib.suppress(ray.exceptions.RayError):
             ray.kill(placed.handle)
+        if placed.step == "greets" and not is_nodes_fault(error) and (node := node_of(placed.handle)):
+            self._unfit[node] = f"node {node[:8]} can't start a process of mario-tui ({reason_of(error)})"
+            return End(placed.run.name, f"was not started: {self._unfit[node]}", again=True, counts=False)
+        self._lost.add(placed.run.name)
         where = f" on {placed.machine}" if placed.machine else ""
         if is_nodes_fault(error):
             return End(placed.run.name, f"was lost{where}: its node does not answer", again=True, counts=False)
@@ -372,19 +276,29 @@ class Cluster:
         if self._misses >= _MISSES:
             raise UserError(f"the head of the Ray cluster at {self._address} is gone; sweep resume goes on")
 
-    def _alive_nodes(self) -> list[dict[str, float]]:
-        """The resources of each node that can be used."""
+    def _alive_nodes(self) -> dict[str, dict[str, float]]:
+        """The resources of each node that can be used, by its ID."""
         now = time.monotonic()
         if not self._misses and now - self._nodes_at >= _NODES_S:
             self._nodes_at = now
             alive = [node for node in ray.nodes() if node["Alive"]]
-            self._nodes = [node["Resources"] for node in alive if node["NodeID"] not in self._unfit]
+            self._nodes = {node["NodeID"]: node["Resources"] for node in alive if node["NodeID"] not in self._unfit}
         return self._nodes
+
+    def _has_node(self, placed: _Placed) -> bool:
+        """Whether there is a node for a run, busy or not, that has not refused it."""
+        refused, config = self._unfit.keys() | self._refusals[placed.run.name], placed.start.config
+        return any(
+            node not in refused
+            and has.get("CPU", 0) >= (config.threads or 1)
+            and has.get("GPU", 0) >= self._gpus(config.device)
+            for node, has in self._alive_nodes().items()
+        )
 
     def _gpus(self, device: str) -> int:
         """GPUs of a run with this `--device`."""
         wants = device.startswith("cuda")
-        return int(wants or (device == "auto" and any(node.get("GPU", 0) for node in self._alive_nodes())))
+        return int(wants or (device == "auto" and any(node.get("GPU", 0) for node in self._alive_nodes().values())))
 
     def _tell_once(self, text: str) -> None:
         if text != self._told:

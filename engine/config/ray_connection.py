@@ -41,6 +41,18 @@ def elsewhere(nodes: Collection[str]) -> dict[str, Any]:
     return {"label_selector": {_NODE_LABEL: f"!in({','.join(nodes)})"}} if nodes else {}
 
 
+def own_node() -> str:
+    """The ID of the node that this process is on."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def node_of(actor: Any) -> str:
+    """The ID of the node on which an actor is or was; empty if it is unknown. Also of one that could not start."""
+    with contextlib.suppress(Exception):  # Ray has no public way to ask without its dashboard
+        return str(ray._private.state.actors(actor._actor_id.hex())["Address"]["NodeID"])
+    return ""
+
+
 def reason_of(error: ray.exceptions.RayError) -> str:
     """Why an actor was lost, in one line."""
     if isinstance(error, ray.exceptions.RayTaskError):

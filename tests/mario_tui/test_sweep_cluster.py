@@ -20,7 +20,7 @@ import engine
 from engine.compiler.code_cache import code_cache
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.sweep import Sweep
-from mario_tui.sweep_cluster import _own_folder
+from mario_tui.sweep_node import own_folder
 from tests.mario_tui.test_sweep import SNAKE, status
 from tests.support.program import kill_hosts, nobody_is_left, run_program, wait_until
 from tests.support.ray_cluster import Cluster, ray_cluster, raylet_of
@@ -73,7 +73,7 @@ def test_what_other_runs_of_a_node_left_keeps_none_from_starting(
     (parent / f"other.{gone}").mkdir()
     (parent / f"{machine}.foreign").mkdir()
     (parent / f"{machine}.{gone}").touch()
-    assert _own_folder() == parent / f"{machine}.{own}" and not any(_own_folder().iterdir())
+    assert own_folder() == parent / f"{machine}.{own}" and not any(own_folder().iterdir())
     assert (parent / f"other.{gone}").is_dir()
 
 
@@ -115,20 +115,27 @@ def test_runs_of_a_lost_node_resume_on_another(cluster: Cluster, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_a_node_with_other_sources_is_named_and_not_used(cluster: Cluster, tmp_path: Path) -> None:
+def test_nodes_with_other_sources_or_without_the_program_are_named_and_not_used(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     shutil.copytree(Path(engine.__file__).parent, tmp_path / "other" / "engine")
     with (tmp_path / "other" / "engine" / "errors.py").open("a") as file:
         file.write("# changed\n")
-    cluster.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path / "other")})
+    other = cluster.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path / "other")})
     run_program("sweep", *OPTIONS, "--steps", "300", "--seeds", "2", "--ray", cluster.address, cwd=tmp_path)
     sweep = Sweep(tmp_path / "checkpoints" / "placed")
     run_program("sweep", "wait", "placed", cwd=tmp_path, check=1)
     log_of(sweep, "the queue ends: --ray: .* has other sources than this machine; install the same on every node")
     assert status("placed", tmp_path)["states"] == {"waiting": 2}
 
+    cluster.remove_node(other)
+    (tmp_path / "without" / "mario_tui").mkdir(parents=True)
+    (tmp_path / "without" / "mario_tui" / "__init__.py").write_text("raise ImportError('a part is missing')")
+    cluster.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path / "without")})
     cluster.add_node(num_cpus=1)
     run_program("sweep", "resume", "placed", cwd=tmp_path)
     run_program("sweep", "wait", "placed", cwd=tmp_path)
+    log_of(sweep, r"was not started: node \w+ can't start a process of mario-tui \(ImportError: a part is missing\)")
     assert sweep.tries() == {"placed-001": 1, "placed-002": 1}
 
 
