@@ -37,7 +37,7 @@ from engine.runs.trust import mark_own
 from engine.runtime.files import write_atomically
 from mario_tui.data.run_status import RunStatus
 from mario_tui.launch import Plan
-from mario_tui.sweep_node import News, NodeRun, Order
+from mario_tui.sweep_node import PACKAGE, News, NodeRun, Order
 
 _LOOK_S = 1.0
 _COPY_S = 30.0
@@ -201,7 +201,7 @@ class Cluster:
         name = placed.run.name
         if placed.step == "greets":
             its = decode_greeting(data[0])
-            if unlike := difference(its, greeting()):
+            if unlike := difference(its, greeting("", PACKAGE)):
                 self._unfit[its.node] = unlike
                 return End(name, f"was not started: {unlike}", again=True, counts=False)
             placed.node, placed.machine, placed.sees, placed.step = its.node, its.machine, data[1], "begins"

@@ -27,6 +27,9 @@ from engine.runtime.files import read_bounded
 from engine.runtime.home import program_folder
 from mario_tui.launch import Plan
 
+PACKAGE = Path(__file__).parent
+"""What a node must have, besides the engine, as this machine does."""
+
 
 class Order(msgspec.Struct, frozen=True):
     """What a node is to run."""
@@ -61,7 +64,7 @@ class NodeRun:
         self._sees = False
         with contextlib.suppress(OSError):
             self._sees = read_bounded(Path(seen), len(content)) == content
-        return msgspec.msgpack.encode(greeting(own_node())), self._sees
+        return msgspec.msgpack.encode(greeting(own_node(), PACKAGE)), self._sees
 
     def begin(self, order: bytes) -> bytes:
         """Start the run's host."""

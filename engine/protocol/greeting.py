@@ -21,7 +21,7 @@ class Greeting(msgspec.Struct, frozen=True):
     node: str  # of the cluster
     version: str  # of mario-tui
     python: str  # its version
-    sources: str  # digest of the engine's Python files
+    sources: str  # digests of the Python files of the engine, and of other packages
 
 
 decode_greeting = bounded(msgspec.msgpack.Decoder(Greeting).decode)
@@ -38,13 +38,13 @@ def difference(its: Greeting, ours: Greeting) -> str:
     return ""
 
 
-def greeting(node: str = "") -> Greeting:
-    """What this process is."""
-    return Greeting(socket.gethostname(), node, engine.__version__, sys.version, _engine_digest())
+def greeting(node: str = "", *packages: Path) -> Greeting:
+    """What this process is. `packages`: folders of those that it needs besides the engine."""
+    sources = " ".join(map(_digest, (Path(engine.__file__).parent, *packages)))
+    return Greeting(socket.gethostname(), node, engine.__version__, sys.version, sources)
 
 
 @functools.cache
-def _engine_digest() -> str:
-    """16 hex digits that change with any Python file of the engine."""
-    root = Path(engine.__file__).parent
-    return digest_of(root.rglob("*.py"), root)
+def _digest(package: Path) -> str:
+    """16 hex digits that change with any Python file of a package."""
+    return digest_of(package.rglob("*.py"), package)

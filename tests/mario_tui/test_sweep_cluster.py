@@ -18,9 +18,10 @@ import pytest
 
 import engine
 from engine.compiler.code_cache import code_cache
+from engine.protocol.greeting import difference, greeting
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.sweep import Sweep
-from mario_tui.sweep_node import own_folder
+from mario_tui.sweep_node import PACKAGE, own_folder
 from tests.mario_tui.test_sweep import SNAKE, status
 from tests.support.program import kill_hosts, nobody_is_left, run_program, wait_until
 from tests.support.ray_cluster import Cluster, ray_cluster, raylet_of
@@ -75,6 +76,16 @@ def test_what_other_runs_of_a_node_left_keeps_none_from_starting(
     (parent / f"{machine}.{gone}").touch()
     assert own_folder() == parent / f"{machine}.{own}" and not any(own_folder().iterdir())
     assert (parent / f"other.{gone}").is_dir()
+
+
+def test_a_machine_with_other_sources_of_either_package_is_told_apart(tmp_path: Path) -> None:
+    for name in ("here", "there"):
+        shutil.copytree(PACKAGE / "data", tmp_path / name)
+    assert difference(greeting("", tmp_path / "there"), greeting("", tmp_path / "here")) == ""
+    shutil.copytree(tmp_path / "there", tmp_path / "changed")
+    (tmp_path / "changed" / "feed.py").write_text("")
+    found = difference(greeting("", tmp_path / "changed"), greeting("", tmp_path / "here"))
+    assert found.endswith("has other sources than this machine")
 
 
 @pytest.mark.long
