@@ -106,9 +106,9 @@ _NOTHING_VARIES = Column[ListedSetting](
 _RESULTS = (
     Column[ListedSetting]("done", "done", 8, 0, _done, lambda row: row.result.done),
     _column("best", "best eval", 10, 0, lambda row: number(_value(row.best)), lambda row: _value(row.best)),
-    _column("within", "95 % int.", 14, 2, lambda row: _interval(row.best), lambda row: row.best and row.best.low),
+    _column("within", "95 % int.", 16, 2, lambda row: _interval(row.best), lambda row: row.best and row.best.low),
     _column("last", "last", 7, 1, lambda row: number(_value(row.last)), lambda row: _value(row.last)),
-    _column("last_in", "95 % int.", 14, 6, lambda row: _interval(row.last), lambda row: row.last and row.last.low),
+    _column("last_in", "95 % int.", 16, 6, lambda row: _interval(row.last), lambda row: row.last and row.last.low),
     _column("better", "better", 7, 4, lambda row: share(row.better), lambda row: row.better),
     _column("steps", "steps", 7, 3, lambda row: short(row.result.env_steps), lambda row: row.result.env_steps),
     _column("time", "time", 9, 5, lambda row: duration(row.result.wall_s), lambda row: row.result.wall_s),
