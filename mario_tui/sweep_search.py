@@ -6,6 +6,7 @@ What the runs have reached is all that is remembered: Optuna's study is made ane
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +47,11 @@ def next_setting(search: Search, results: Sequence[SettingResult], evaluations: 
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for result in results:
             reached = result.best if search.metric == "best" else result.last
-            if reached is not None and math.isfinite(reached.mean) and result.is_over:
+            if reached and all(map(math.isfinite, reached)) and result.is_over:
                 told = (
                     {"state": TrialState.PRUNED, "intermediate_values": evaluations.means(result)}
                     if result.is_pruned
-                    else {"value": reached.mean}
+                    else {"value": statistics.fmean(reached)}
                 )
                 params = _within(result.settings, space)
                 study.add_trial(optuna.create_trial(params=params, distributions=distributions, **told))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from typing import Any
 
@@ -143,8 +144,8 @@ def _cell(settings: dict[str, Any]) -> Text:
 
 
 def _mean(result: SettingResult, name: str) -> float:
-    found = result.best if name == "best" else result.last
-    return float("-inf") if found is None else found.mean
+    reached = result.best if name == "best" else result.last
+    return statistics.fmean(reached) if reached else float("-inf")
 
 
 def _number(value: float | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.config.fields import flag
-from mario_tui.data.sweep_statistics import Estimate, Statistic, estimate
+from mario_tui.data.sweep_statistics import Estimate, Sample, Statistic, estimate
 from mario_tui.data.sweep_table import SettingResult, value_text
 
 _MOST_LEVELS = 6
@@ -33,10 +33,9 @@ class ListedSetting:
     def key(self) -> str:
         return str(self.number)
 
-    def reached(self, measure: Measure) -> tuple[float, ...]:
-        """What its runs have reached, in increasing order."""
-        members = self.result.members
-        return _known([member.best if measure == "best evaluation" else member.last for member in members])
+    def reached(self, measure: Measure) -> Sample:
+        """What its runs have reached."""
+        return self.result.best if measure == "best evaluation" else self.result.last
 
     def estimated(self, measure: Measure) -> Estimate | None:
         """`reached`, over all its runs."""
@@ -67,12 +66,7 @@ class OptionLevels:
 def listed_settings(results: Sequence[SettingResult], statistic: Statistic) -> list[ListedSetting]:
     """The settings in the order in which they were given."""
     return [
-        ListedSetting(
-            number,
-            result,
-            estimate((_known([member.best for member in result.members]),), statistic),
-            estimate((_known([member.last for member in result.members]),), statistic),
-        )
+        ListedSetting(number, result, estimate((result.best,), statistic), estimate((result.last,), statistic))
         for number, result in enumerate(results)
     ]
 
@@ -117,7 +111,3 @@ def _levels(settings: Sequence[ListedSetting], name: str, measure: Measure, stat
         own = tuple((number, each.value) for number, each in estimates if each is not None)
         levels.append(Level(label, sum(map(len, samples)), estimate(samples, statistic), own))
     return tuple(levels)
-
-
-def _known(values: Sequence[float | None]) -> tuple[float, ...]:
-    return tuple(sorted(value for value in values if value is not None))

@@ -4,7 +4,6 @@ arXiv:2108.13264): percentiles of the statistic of resampled seeds."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -18,18 +17,7 @@ _REMEMBERED = 4096
 Statistic = Literal["mean", "iqm"]
 """`iqm`: the interquartile mean."""
 Sample = tuple[float, ...]
-"""What the seeds of one setting have reached."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over seeds with its 95 % interval; both ends are None for a single seed."""
-
-    mean: float
-    iqm: float
-    low: float | None
-    high: float | None
-    count: int
+"""What the seeds of one setting have reached, in increasing order."""
 
 
 class Estimate(NamedTuple):
@@ -38,13 +26,6 @@ class Estimate(NamedTuple):
     value: float
     low: float | None = None
     high: float | None = None
-
-
-def interval(values: Sequence[float | None]) -> Interval | None:
-    """Of those values that are known; None if none is."""
-    known = tuple(sorted(value for value in values if value is not None))
-    mean, middle = estimate((known,)), estimate((known,), "iqm")
-    return mean and middle and Interval(mean.value, middle.value, mean.low, mean.high, len(known))
 
 
 @lru_cache(_REMEMBERED)

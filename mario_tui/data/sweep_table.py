@@ -8,7 +8,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from engine.config.fields import flag
@@ -16,7 +16,7 @@ from engine.runs.run import ACTIVE, Run, RunRecord
 from engine.runs.sweep import STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, has_begun
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.sweep_statistics import Interval, improves, interval
+from mario_tui.data.sweep_statistics import Sample, estimate, improves
 
 WAITING, PRUNED = "waiting", "pruned"
 """States of runs of a sweep, besides those of `RunStatus`."""
@@ -85,20 +85,22 @@ class SettingResult:
         return sum(member.record.wall_s for member in self.members if member.record is not None)
 
     @property
-    def best(self) -> Interval | None:
-        return interval([member.best for member in self.members])
+    def best(self) -> Sample:
+        """Of those of its runs that have evaluated."""
+        return _known(member.best for member in self.members)
 
     @property
-    def last(self) -> Interval | None:
-        return interval([member.last for member in self.members])
+    def last(self) -> Sample:
+        return _known(member.last for member in self.members)
 
     def improves(self, other: SettingResult | None) -> float | None:
         """The probability that one of its runs has a better best evaluation than one of the other setting's; None if
         either has none."""
-        if other is None:
-            return None
-        ours, theirs = (tuple(m.best for m in each.members if m.best is not None) for each in (self, other))
-        return improves(ours, theirs)
+        return None if other is None else improves(self.best, other.best)
+
+
+def _known(values: Iterable[float | None]) -> Sample:
+    return tuple(sorted(value for value in values if value is not None))
 
 
 def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
@@ -124,8 +126,11 @@ def row(result: SettingResult, first: SettingResult | None) -> dict[str, Any]:
         "setting": setting_text(result.settings), "done": result.done, "runs": len(result.members),
         "pruned": result.is_pruned, "env_steps": result.env_steps, "wall_s": round(result.wall_s, 1),
     }  # fmt: skip
-    for name, found in (("best", result.best), ("last", result.last)):
-        values[name] = None if found is None else asdict(found)
+    for name, reached in (("best", result.best), ("last", result.last)):
+        mean, middle = estimate((reached,)), estimate((reached,), "iqm")
+        values[name] = mean and middle and {
+            "mean": mean.value, "iqm": middle.value, "low": mean.low, "high": mean.high, "count": len(reached)
+        }  # fmt: skip
     return {**values, "improves_on_first": result.improves(first)}
 
 
@@ -178,11 +183,12 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def shown(found: Interval | None) -> str:
+def shown(reached: Sample) -> str:
     """A mean with its interval, such as `3.21 (2.90 to 3.44)`."""
+    found = estimate((reached,))
     if found is None:
         return "–"
-    text = f"{found.mean:.4g}"
+    text = f"{found.value:.4g}"
     return text if found.low is None or found.high is None else f"{text} ({found.low:.4g} to {found.high:.4g})"
 
 

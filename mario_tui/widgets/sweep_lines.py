@@ -35,7 +35,7 @@ def pair(one: ListedSetting, other: ListedSetting) -> Text:
     """The probability that a run of one setting is better than one of the other, both ways."""
     lines = []
     for ours, theirs in ((one, other), (other, one)):
-        found = improvement(ours.reached("best evaluation"), theirs.reached("best evaluation"))
+        found = improvement(ours.result.best, theirs.result.best)
         within = "" if found is None or found.low is None else f" ({found.low:.2f} to {share(found.high)})"
         line = Text.assemble((f"{share(found and found.value)}{within}  ", "bold"), _named(ours))
         lines.append(line.append(" is better than ").append_text(marker_of(theirs)))

@@ -19,7 +19,7 @@ from engine.runs.run import Run
 from engine.runs.sweep import Member, Sweep, SweepPlan
 from mario_tui.commands.sweep import sweep_parser
 from mario_tui.commands.sweep_options import asked_settings
-from mario_tui.data.sweep_statistics import estimate, improvement, improves, interval
+from mario_tui.data.sweep_statistics import estimate, improvement, improves
 from mario_tui.data.sweep_table import commands_of, setting_text
 from mario_tui.data.variations import grid, sample
 from tests.support.gym_envs import FAULTY
@@ -132,14 +132,12 @@ def test_the_commands_of_a_sweep_make_its_runs(
 
 def test_means_and_intervals_over_seeds() -> None:
     def middle(*values: float) -> float | None:
-        found = interval(values)
-        return None if found is None else found.iqm
+        found = estimate((values,), "iqm")
+        return None if found is None else found.value
 
     assert middle(3, 1, 100, 2) == pytest.approx(2.5) and middle(5.0) == 5
     assert middle(1, 2, 3, 4, 100) == pytest.approx((0.75 * 2 + 3 + 0.75 * 4) / 2.5)
-    assert interval([None, None]) is None
-    single = interval([2.0, None])
-    assert single is not None and (single.mean, single.low, single.count) == (2, None, 1)
+    assert estimate(((),)) is None and estimate(((2.0,),)) == (2, None, None)
     values = tuple(float(each) for each in range(10))
     found = estimate((values,))
     half = 1.96 * statistics.pstdev(values) / len(values) ** 0.5
