@@ -293,12 +293,11 @@ class Queue:
 def main() -> int:
     sweep = Sweep(Path(sys.argv[1]))
     try:
-        queue = Queue(sweep)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, queue.stop)
-        with contextlib.ExitStack() as at_end, sweep.lock(), contextlib.closing(queue):
+        with contextlib.ExitStack() as at_end, sweep.lock(), contextlib.closing(Queue(sweep)) as queue:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, queue.stop)
             queue.work(at_end)
-    except (OSError, UserError) as error:  # such as a full disk; its runs train on, and `sweep resume` goes on
+    except (OSError, UserError) as error:  # such as a full disk; `sweep resume` goes on. Its runs here train on
         print(printable(f"the queue ends: {error}"), file=sys.stderr, flush=True)
         return 1
     return 0
