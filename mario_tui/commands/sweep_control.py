@@ -21,6 +21,7 @@ from mario_tui.commands.sweep_options import (
     add_variations,
     asked_settings,
     check_count,
+    check_devices,
     check_runs,
     cluster_of,
 )
@@ -66,6 +67,7 @@ def resume(arguments: list[str]) -> int:
             cluster_of(options.ray)
             with sweep.changed_plan() as (plan, write):
                 plan = msgspec.structs.replace(plan, ray=options.ray)
+                check_devices(plan, plan.settings)
                 write(plan)
         again = [RunStatus.STOPPED, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED, None]
         if was_on_cluster:  # what still trains there stops, because its queue is gone

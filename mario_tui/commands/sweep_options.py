@@ -105,6 +105,7 @@ def check_count(count: int) -> None:
 
 def check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -> list[RunConfig]:
     """Options of a run of each setting. Raises `UserError` naming the setting if those of one don't fit together."""
+    check_devices(plan, settings)
     configs = []
     for setting in settings:
         try:
@@ -112,6 +113,13 @@ def check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -
         except UserError as error:
             raise UserError(f"{error} (with {setting_text(setting)})" if setting else str(error)) from None
     return configs
+
+
+def check_devices(plan: SweepPlan, settings: list[dict[str, Any]]) -> None:
+    """Raises `UserError` for a GPU by its number on a cluster: Ray shows each run its own as `cuda:0`."""
+    for device in [str({**plan.options, **setting}.get("device")) for setting in settings]:
+        if plan.ray != "none" and device.startswith("cuda:"):
+            raise UserError(f"--device must be auto, cpu, mps or cuda with --ray, which chooses GPUs, got {device!r}")
 
 
 def prune_after(options: argparse.Namespace, configs: list[RunConfig]) -> int | None:

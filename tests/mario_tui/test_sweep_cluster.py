@@ -18,9 +18,11 @@ import pytest
 
 import engine
 from engine.compiler.code_cache import code_cache
+from engine.errors import UserError
 from engine.protocol.greeting import difference, greeting
 from engine.runs.checkpoints import committed, read_manifest
-from engine.runs.sweep import Sweep
+from engine.runs.sweep import Member, Sweep, SweepPlan
+from mario_tui.commands.sweep_options import check_runs
 from mario_tui.sweep_node import PACKAGE, own_folder
 from tests.mario_tui.test_sweep import SNAKE, status
 from tests.support.program import kill_hosts, nobody_is_left, run_program, wait_until
@@ -62,6 +64,13 @@ def test_without_a_cluster_nothing_is_begun(arguments: tuple[str, ...], reason: 
     done = run_program("sweep", *OPTIONS, "--seeds", "2", *arguments, cwd=tmp_path, check=2)
     assert reason in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_cluster_chooses_the_gpu_of_a_run() -> None:
+    members = tuple(Member({"device": device}, 0) for device in ("cuda", "cuda:1"))
+    plan = SweepPlan(options={"game": "snake"}, varied=("device",), jobs=None, threads=1, members=members, ray="auto")
+    with pytest.raises(UserError, match=r"--device must be auto, cpu, mps or cuda with --ray, .* got 'cuda:1'"):
+        check_runs(plan, plan.settings, Path())
 
 
 def test_what_other_runs_of_a_node_left_keeps_none_from_starting(
