@@ -62,8 +62,6 @@ class End:
     """Why it was lost or could not be started; empty: its host has ended."""
     again: bool = False
     """Whether it is to be begun again."""
-    counts: bool = True
-    """Whether it has used up a try."""
 
 
 @dataclass
@@ -86,13 +84,16 @@ class _Placed:
 
 
 class Cluster:
-    """The nodes of a cluster, and the runs on them. `say` writes a line into the sweep's log.
+    """The nodes of a cluster, and the runs on them. `say` writes a line into the sweep's log, `count` adds to the tries
+    of a run.
 
     Raises `UserError` if there is no cluster to join.
     """
 
-    def __init__(self, sweep: Sweep, plan: SweepPlan, say: Callable[[str], None]) -> None:
-        self._sweep, self._say = sweep, say
+    def __init__(
+        self, sweep: Sweep, plan: SweepPlan, say: Callable[[str], None], count: Callable[[str, int], None]
+    ) -> None:
+        self._sweep, self._say, self._count = sweep, say, count
         self._address = prepare(plan.ray)
         sys.stdout = io.StringIO()  # there Ray prints a page on each node that is lost
         connect(self._address)
@@ -203,7 +204,7 @@ class Cluster:
             its = decode_greeting(data[0])
             if unlike := difference(its, greeting("", PACKAGE)):
                 self._unfit[its.node] = unlike
-                return End(name, f"was not started: {unlike}", again=True, counts=False)
+                return End(name, f"was not started: {unlike}", again=True)
             placed.node, placed.machine, placed.sees, placed.step = its.node, its.machine, data[1], "begins"
             placed.reply = placed.handle.begin.remote(msgspec.msgpack.encode(self._order(placed)))
             return None
@@ -213,14 +214,15 @@ class Cluster:
             self._is_crowded = waits
             if not waits:
                 self._refusals.setdefault(name, set()).add(placed.node)
-            again = waits or self._has_node(placed)
-            return End(name, f"can't be started on {placed.machine}: {news.problem}", again=again, counts=not again)
+            why = f"can't be started on {placed.machine}: {news.problem}"
+            return End(name, why, again=waits or self._has_node(placed))
         if news.changes is not None:
             write_changes(placed.run, news.changes)
             if left := news.changes.left_out:
                 self._say(f"{name}: not copied from {placed.machine}, too large: {', '.join(left)}"[:500])
         if placed.step == "begins":
             placed.step, placed.copied_at = "trains", now
+            self._count(name, 1)
             register(placed.run)
             mark_own(placed.run, placed.start.config)
             checkpoint = placed.start.checkpoint
@@ -254,11 +256,13 @@ class Cluster:
             ray.kill(placed.handle)
         if placed.step == "greets" and not is_nodes_fault(error) and (node := node_of(placed.handle)):
             self._unfit[node] = f"node {node[:8]} can't start a process of mario-tui ({reason_of(error)})"
-            return End(placed.run.name, f"was not started: {self._unfit[node]}", again=True, counts=False)
+            return End(placed.run.name, f"was not started: {self._unfit[node]}", again=True)
         self._lost.add(placed.run.name)
         where = f" on {placed.machine}" if placed.machine else ""
         if is_nodes_fault(error):
-            return End(placed.run.name, f"was lost{where}: its node does not answer", again=True, counts=False)
+            self._count(placed.run.name, -(placed.step == "trains"))
+            return End(placed.run.name, f"was lost{where}: its node does not answer", again=True)
+        self._count(placed.run.name, placed.step != "trains")
         return End(placed.run.name, f"was lost{where}: {reason_of(error)}", again=True)
 
     # ------------------------------------------------------------------------------------------ the cluster

@@ -140,7 +140,7 @@ class Queue:
         if plan.ray != "none":
             from mario_tui.sweep_cluster import Cluster  # imports Ray, which may not be installed
 
-            self._cluster = Cluster(sweep, plan, self._say)
+            self._cluster = Cluster(sweep, plan, self._say, self._count)
 
     def stop(self, signal_number: int, frame: FrameType | None) -> None:
         """A handler of signals: stop the runs and end."""
@@ -201,10 +201,8 @@ class Queue:
     def _look_at_nodes(self) -> None:
         """Take over which runs have left their nodes."""
         for end in [] if self._cluster is None else self._cluster.look():
-            tries = self._tries.get(end.name, 1) - (not end.counts)
-            self._tries[end.name] = tries if end.again or not end.reason else TRIES
-            self._sweep.write_tries(self._tries)
             if end.reason:
+                self._count(end.name, 0 if end.again else TRIES)
                 self._say(f"{end.name} {end.reason}")
 
     def _status_of(self, run: Run) -> RunStatus | None:
@@ -270,11 +268,10 @@ class Queue:
                 tags = dict.fromkeys((self._sweep.name[:24].lower().replace(".", "-"), *plan.annotation.tags))
                 annotation = Annotation(tuple(tags)[:MOST_TAGS], plan.annotation.note)
                 start = replace(make_plan(values, name=run.name), annotation=annotation)
-            tries[run.name] = tries.get(run.name, 0) + 1
-            self._sweep.write_tries(tries)  # first, so that after a kill none is begun too often
-            if self._cluster is not None:
+            if self._cluster is not None:  # it counts the try once a node has begun the run
                 self._cluster.place(run, start)
                 return True
+            self._count(run.name, 1)  # first, so that after a kill none is begun too often
             self._hosts.append(start.start())
         except UserError as error:
             waits = isinstance(error, TooLittleMemory) and not alone
@@ -285,6 +282,10 @@ class Queue:
             return not waits
         self._say(f"{run.name} started" + (f" again, from {newest[0].name}" if newest else ""))
         return True
+
+    def _count(self, name: str, tries: int) -> None:
+        self._tries[name] = min(TRIES, self._tries.get(name, 0) + tries)
+        self._sweep.write_tries(self._tries)
 
     def _say(self, text: str) -> None:
         print(printable(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"), file=sys.stderr, flush=True)

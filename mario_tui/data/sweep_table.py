@@ -109,10 +109,8 @@ def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
     for number, member in enumerate(plan.members):
         run = sweep.run(number)
         record = run.record() if has_begun(run) else None
-        if record is not None:
-            state = str(RunStatus.of_record(record))
-        else:
-            state = WAITING if tries.get(run.name, 0) < TRIES else str(RunStatus.FAILED)
+        status = RunStatus.FAILED if record is None else RunStatus.of_record(record)  # or it has not begun
+        state = WAITING if status is RunStatus.FAILED and tries.get(run.name, 0) < TRIES else str(status)
         if run.name in pruned and state not in (*ACTIVE, RunStatus.FINISHED):
             state = PRUNED
         found = MemberResult(run, member.settings, member.seed, state, record, run.name in pruned)

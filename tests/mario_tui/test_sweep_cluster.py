@@ -13,16 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 import engine
 from engine.compiler.code_cache import code_cache
+from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.protocol.greeting import difference, greeting
 from engine.runs.checkpoints import committed, read_manifest
-from engine.runs.sweep import Member, Sweep, SweepPlan
+from engine.runs.registry import create_run
+from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
 from mario_tui.commands.sweep_options import check_runs
+from mario_tui.data.sweep_table import results_of
 from mario_tui.sweep_node import PACKAGE, own_folder
 from tests.mario_tui.test_sweep import SNAKE, status
 from tests.support.program import kill_hosts, nobody_is_left, run_program, wait_until
@@ -71,6 +75,16 @@ def test_a_cluster_chooses_the_gpu_of_a_run() -> None:
     plan = SweepPlan(options={"game": "snake"}, varied=("device",), jobs=None, threads=1, members=members, ray="auto")
     with pytest.raises(UserError, match=r"--device must be auto, cpu, mps or cuda with --ray, .* got 'cuda:1'"):
         check_runs(plan, plan.settings, Path())
+
+
+def test_a_run_counts_as_failed_once_the_queue_has_given_it_up(tmp_path: Path) -> None:
+    plan = SweepPlan(options={"game": "snake"}, varied=(), jobs=None, threads=1, members=(Member({}, 0),))
+    sweep = create_sweep(tmp_path, "placed", plan)
+    run = create_run(make_config({"game": "snake", "run_dir": str(sweep.path)}), "placed-001")
+    run.write_record(msgspec.structs.replace(run.record(), state="failed"))
+    for tries, state in ((0, "waiting"), (1, "waiting"), (2, "failed")):
+        sweep.write_tries({run.name: tries})
+        assert [member.state for member in results_of(sweep, plan)[0].members] == [state]
 
 
 def test_what_other_runs_of_a_node_left_keeps_none_from_starting(
