@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.sweep import SweepScreen
+from mario_tui.widgets.charts.comparison import Series
 from tests.mario_tui.screens.test_compared_runs import points_up_to
 from tests.support.app import names, record_of, said, shown_as, table_of, text, until, write_recording
 
@@ -107,6 +109,16 @@ async def test_curves_and_options_show_means_with_intervals(sweep: Sweep) -> Non
         assert "IQM" in text(screen, "title")
         await pilot.press("escape")
         assert screen._table.has_focus
+
+
+async def test_a_curve_is_made_anew_whenever_its_runs_have_new_data(sweep: Sweep) -> None:
+    """Also where the new series lies in memory where the old one was."""
+    async with MarioApp(sweep=sweep).run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        row = screen._reading.settings[0]
+        for value in range(20):
+            run = SimpleNamespace(series=lambda metric: Series(metric, 0, (1.0,), (1.0,), (float(value),)))  # noqa: B023
+            assert screen._curve(row, [run], "mean_return").values == [value]
 
 
 async def test_home_lists_a_sweep_above_its_runs(sweep: Sweep) -> None:
