@@ -28,7 +28,9 @@ TRAINING_S, PLAYING = 13.0, 5.0
 """Seconds of film that training takes, and how much faster than real time the game at the end is."""
 GOOD = 30
 """Cleared episodes of an evaluation, of 31, that end the training."""
-FRAME_S, LAST_S = 0.2, 2.0
+FRAME_S, LAST_S = 0.2, 1.6
+_CLEAR = "\x1b[?1049l\x1b[2J\x1b[H"
+"""Leaves the screen of the program before."""
 
 
 class Recorder:
@@ -51,10 +53,10 @@ class Recorder:
     def press(self, keys: str) -> None:
         self._terminal.send(keys)
 
-    def end(self) -> None:
-        """Record what the program writes up to its end."""
+    def leave(self) -> None:
+        """End the program, without recording how it leaves the screen."""
+        self._terminal.send("q")
         self._terminal.wait()
-        self._take()
 
     def _take(self) -> str:
         text = self._terminal.text()
@@ -67,7 +69,7 @@ class Recorder:
         """The cast, with the seconds of the film."""
         cast, begin = Cast(COLUMNS, ROWS, "mario-tui"), 0.0
         for number, (line, output) in enumerate(self.shots):
-            cast.add(begin, f"{line}\r\n".encode())
+            cast.add(begin, f"{_CLEAR}{line}\r\n".encode())
             faster = PLAYING if number else output[-1][0] / TRAINING_S
             for at, data in output:
                 cast.add(begin + at / faster, data)
@@ -96,12 +98,10 @@ def record(folder: Path) -> Cast:
         recorder.until(
             lambda text: is_good(Run(folder / "checkpoints" / "world-1-1")), f"an evaluation of {GOOD} of 31"
         )
-        recorder.press("q")
-        recorder.end()
+        recorder.leave()
         recorder.start(*PLAY)
         recorder.until(lambda text: "1 of 1 cleared" in text, "the flag")
-        recorder.press("q")
-        recorder.end()
+        recorder.leave()
     finally:
         kill_hosts(folder)
     return recorder.film()
