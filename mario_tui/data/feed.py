@@ -5,6 +5,7 @@ Threads read and fold; the app takes a snapshot at each tick.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
@@ -160,6 +161,8 @@ class Feed:
         self._followed: int | None = None
         """Process ID of the host that was connected; None if none was."""
         self._has_failed = False
+        self._read_at: int | None = None
+        """When the recording of a run on another machine, which grows, was last written; None for other runs."""
         self._changed = True
         self._seen: tuple[object, ...] = (None, None, None)
 
@@ -181,8 +184,29 @@ class Feed:
                     self._take(_recording(self.run), view)
         except UserError as error:
             with self._lock:
-                if view is self._view:
-                    self._problem, self._has_failed, self._changed = str(error), True, True
+                if view is not self._view:
+                    return
+                self._problem, self._has_failed, self._changed = str(error), True, True
+            record = read_record(self.run)
+            if isinstance(record, RunRecord) and record.elsewhere:
+                self._read_elsewhere()
+
+    def _read_elsewhere(self) -> None:
+        """Take the recording as it is now in the place of what was known; if it can't be read, that stays."""
+        with contextlib.suppress(OSError, UserError), _READERS:
+            read_at, view = self.run.history_path.stat().st_mtime_ns, RunState()
+            for event in _recording(self.run):
+                view.apply(event)
+            with self._lock:
+                if self._client is None:
+                    self._view, self._read_at, self._changed = view, read_at, True
+
+    def _has_grown(self) -> bool:
+        """Whether there is more in the recording of a run on another machine."""
+        try:
+            return self._read_at is not None and self._read_at != self.run.history_path.stat().st_mtime_ns
+        except OSError:
+            return False
 
     def follow(self, client: HostClient, view: RunState) -> None:
         """Read from a connection in a separate thread until it closes. One that comes too late is closed at once."""
@@ -237,6 +261,8 @@ class Feed:
                 self._host = None
                 self._begin()
             self.connect()
+        elif self._has_grown():
+            threading.Thread(target=self._read_elsewhere, daemon=True, name="recording").start()
         if status is RunStatus.SILENT:
             pass  # the record tells more than a connection that does not come
         elif status.is_active and self._problem:

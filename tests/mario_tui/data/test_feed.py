@@ -12,7 +12,8 @@ from engine.protocol.messages import State
 from engine.runs.run import Run
 from mario_tui.data.feed import Feed
 from mario_tui.data.run_status import RunStatus
-from tests.support.app import record_of
+from tests.support.app import record_of, recorded_run, write_recording
+from tests.support.program import wait_until
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,23 @@ def test_a_record_claims_no_more_than_its_host_confirms(
     feed._problem = "nobody answers"
     feed.update(record)
     assert (feed.snapshot().status, feed.snapshot().reason) == (unanswered, "nobody answers")
+
+
+def test_the_recording_of_a_run_on_another_machine_is_followed(tmp_path: Path) -> None:
+    run = recorded_run(tmp_path)
+    record = record_of(run.name, "running", 100, 200)
+    record.host, record.pid = "far", 1
+    run.write_record(record)
+    write_recording(run, [], [1.0])
+    feed = Feed(run)
+    feed.connect()
+    feed.update(run.record())
+    wait_until(lambda: len(feed.snapshot().others) == 1, "the evaluation")
+    write_recording(run, [], [1.0, 2.0])
+    feed.update(run.record())
+    wait_until(lambda: len(feed.snapshot().others) == 2, "the next one")
+    snapshot = feed.snapshot()
+    assert (snapshot.status, snapshot.live) == (RunStatus.UNREACHABLE, False) and "on far" in snapshot.reason
 
 
 def test_a_run_that_is_gone_is_lost(tmp_path: Path) -> None:
