@@ -49,6 +49,7 @@ def test_a_file_of_another_kind_is_as_good_as_missing(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     write, read, usual = KEPT[name]
     write()
     (path,) = tmp_path.rglob("*.json")

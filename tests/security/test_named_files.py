@@ -90,6 +90,7 @@ def test_what_the_program_keeps_for_itself_is_not_waited_for_either(
     make_bad: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(make_bad(tmp_path / "token")))
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     ways = WayCache("1-1", MarioTask(), 0)

@@ -179,17 +179,17 @@ async def test_hints_name_the_keys_of_the_settings(tmp_path: Path) -> None:
     write('[keys]\n"home.new" = "a"\n"dashboard.toggle_game" = "f7"\n')
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
-        hint = app.screen.query_one("#hint")
-        await until(pilot, lambda: "Press a, then Enter" in str(hint.render()), "the hint")
+        welcome = app.screen.query_one("#welcome")
+        await until(pilot, lambda: welcome.display and "a   train one yourself" in str(welcome.render()), "the hint")
         app.open_dashboard(recorded_run(tmp_path))
         await until(pilot, lambda: app.screen.shown.end, "the recording")  # type: ignore[attr-defined]
         await pilot.press("a")
         assert "press f7 to show it" in said(app)
     visitor = MarioApp(run_dir=str(tmp_path / "none"), read_only=True)
     async with visitor.run_test(size=(80, 24)) as pilot:
-        hint = visitor.screen.query_one("#hint")
-        await until(pilot, lambda: "Reading" not in str(hint.render()), "the list of runs")
-        assert "Press" not in str(hint.render())
+        hint, welcome = visitor.screen.query_one("#hint"), visitor.screen.query_one("#welcome")
+        await until(pilot, lambda: "No runs yet" in str(hint.render()), "the list of runs")
+        assert not welcome.display
 
 
 async def test_the_preview_follows_the_run(tmp_path: Path) -> None:
