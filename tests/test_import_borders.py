@@ -70,6 +70,7 @@ def normal(distribution: str) -> str:
     return re.sub("[-_.]+", "-", distribution).lower()
 
 
+@pytest.mark.long
 def test_wheel_holds_both_packages_the_themes_and_the_command(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT],
