@@ -25,10 +25,10 @@ PAGES = [
 ]
 CODE = ("engine", "mario_tui", "bench", "tests")
 FOREIGN_FLAGS = {
-    "--address", "--backend-store-uri", "--editable", "--extra-index-url", "--force-reinstall", "--generate",
+    "--address", "--backend-store-uri", "--editable", "--force-reinstall", "--generate",
     "--head", "--install", "--local-addr", "--logdir", "--max-restarts", "--min-nodes", "--nnodes", "--nodes",
     "--nproc-per-node", "--ntasks-per-node", "--num-cpus", "--port", "--rdzv-backend", "--rdzv-conf",
-    "--rdzv-endpoint", "--rdzv-id", "--pip-args", "--requeue", "--scope", "--snapshot-update", "--standalone",
+    "--rdzv-endpoint", "--rdzv-id", "--requeue", "--scope", "--snapshot-update", "--standalone",
     "--system-config", "--tmux", "--user",
 }  # fmt: skip
 """Options of Ray, torchrun, SLURM, pip, tensorboard, MLflow, systemd-run, Xcode and pytest that pages name."""
