@@ -125,6 +125,13 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
             outcome()
         self.app.call_next(self.mario.deliver)
 
+    def action_home(self) -> None:
+        """Go back to the list of runs."""
+        self.mario.go_home()
+
+    def action_quit_app(self) -> None:
+        self.app.exit()
+
     def play(self, *arguments: str, shown: str) -> None:
         """Leave the terminal to `mario-tui play` with these arguments until it ends. In a browser and in read-only mode
         that can't be; then a notice says what to type in a shell, with `shown` for the arguments."""

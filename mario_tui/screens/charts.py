@@ -261,9 +261,3 @@ class ChartsScreen(ChartScreen):
             self._maximise(None)
         else:
             self.dismiss(None)
-
-    def action_home(self) -> None:
-        self.mario.go_home()
-
-    def action_quit_app(self) -> None:
-        self.app.exit()

@@ -307,12 +307,6 @@ class CompareScreen(PanelGrid):
         else:
             self.dismiss(None)
 
-    def action_home(self) -> None:
-        self.mario.go_home()
-
-    def action_quit_app(self) -> None:
-        self.app.exit()
-
 
 def compare(screen: PlaceScreen[Any], runs: Sequence[Run], *, sweep: Callable[[], Sequence[Run]] | None = None) -> None:
     """Compare runs; see `CompareScreen`."""

@@ -349,9 +349,6 @@ class DashboardScreen(RunControl):
         else:
             self.dismiss(None)
 
-    def action_home(self) -> None:
-        self.mario.go_home()
-
     def action_detach(self) -> None:
         self.app.exit()
 

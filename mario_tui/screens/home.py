@@ -8,7 +8,6 @@ import time
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.events import Key, Paste
 from textual.widgets import DataTable, Input, Static
 
@@ -25,12 +24,12 @@ from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.listed import Listed, read_listed
 from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.annotate import AnnotateScreen
-from mario_tui.screens.base import PlaceScreen
 from mario_tui.screens.compare import compare, compare_with_others
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume, resume_several
 from mario_tui.screens.sweep import SweepScreen
+from mario_tui.screens.table_keys import NUMBERS, TableKeys
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.preview import Preview
@@ -43,11 +42,11 @@ _WITHOUT_RUNS = ("new", "quit_app")
 """Actions that need no list of runs."""
 
 
-class HomeScreen(PlaceScreen[None]):
+class HomeScreen(TableKeys):
     """Reads the run records every second, in a thread, while it is visible."""
 
     PLACE = "home"
-    BINDINGS = [*bindings("home"), *(Binding(str(n), f"sort_by({n})", show=False) for n in range(1, 10))]
+    BINDINGS = [*bindings("home"), *NUMBERS]
     CSS_PATH = "home.tcss"
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-normal")]
@@ -84,18 +83,6 @@ class HomeScreen(PlaceScreen[None]):
         lines = [Text("Three things to begin with")]
         lines += [Text.assemble((f"{self.mario.key(id)}   ", "bold"), text) for id, text in things.items()]
         return Text("\n\n").join(lines)
-
-    def action_down(self) -> None:
-        self.table.action_cursor_down()
-
-    def action_up(self) -> None:
-        self.table.action_cursor_up()
-
-    def action_first(self) -> None:
-        self.table.move_cursor(row=0)
-
-    def action_last(self) -> None:
-        self.table.move_cursor(row=self.table.row_count - 1)
 
     def on_mount(self) -> None:
         self._hint = self._problem = ""
@@ -186,9 +173,6 @@ class HomeScreen(PlaceScreen[None]):
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         self.query_one(Preview).show(self.table.current())
-
-    async def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        await self.run_action("open")
 
     def action_open(self) -> None:
         """Open the dashboard of the selected run, or the sweep; without any run, open the new-run form."""
@@ -281,12 +265,6 @@ class HomeScreen(PlaceScreen[None]):
         runs = {run.path: run for listed in self.table.chosen() for run in listed.runs}
         return list(runs.values())
 
-    def action_mark(self) -> None:
-        self.table.toggle_mark()
-
-    def action_mark_all(self) -> None:
-        self.table.toggle_all_marks()
-
     def action_compare(self) -> None:
         chosen = self._chosen_runs()
         if len(chosen) == 1:
@@ -343,16 +321,6 @@ class HomeScreen(PlaceScreen[None]):
 
     # ------------------------------------------------------------------------------------------ the table
 
-    def action_sort(self) -> None:
-        self.table.sort_by_next()
-
-    def action_sort_by(self, number: int) -> None:
-        """Sort by a column; if it is sorted by that column already, reverse the order."""
-        self.table.sort_by_number(number)
-
-    def action_reverse(self) -> None:
-        self.table.reverse_sorting()
-
     def action_filter(self) -> None:
         self._filter.open()
 
@@ -367,6 +335,3 @@ class HomeScreen(PlaceScreen[None]):
     def action_refresh(self) -> None:
         """Reload the list of runs."""
         self._wake.set()
-
-    def action_quit_app(self) -> None:
-        self.app.exit()

@@ -13,10 +13,9 @@ from operator import is_
 from pathlib import Path
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Container
 from textual.events import Key, Paste
-from textual.widgets import DataTable, Static
+from textual.widgets import Static
 
 from engine.errors import UserError
 from engine.runs.run import Run
@@ -39,6 +38,7 @@ from mario_tui.screens.chart_screen import ChartScreen
 from mario_tui.screens.compare import compare
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.followed_run import EVALUATION, FollowedRun, connect, read_again
+from mario_tui.screens.table_keys import NUMBERS, TableKeys
 from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
@@ -71,11 +71,11 @@ class _Reading:
     """Runs that were not followed before."""
 
 
-class SweepScreen(ChartScreen):
+class SweepScreen(TableKeys, ChartScreen):
     """Reads the sweep's folder every second, in a thread, while it is visible, and follows all runs that have begun."""
 
     PLACE = "sweep"
-    BINDINGS = [*bindings("sweep"), *(Binding(str(n), f"sort_by({n})", show=False) for n in range(1, 10))]
+    BINDINGS = [*bindings("sweep"), *NUMBERS]
     CSS_PATH = "sweep.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal")]
 
@@ -95,16 +95,20 @@ class SweepScreen(ChartScreen):
         """When news of the runs may be drawn."""
 
     def compose(self) -> ComposeResult:
-        self._table, self._levels = SettingsTable(), OptionLevelsPanel()
+        self._settings, self._levels = SettingsTable(), OptionLevelsPanel()
         self._chart = Comparison("Return", self.view, id="curves")
         yield Static("Reading the sweep …", id="title")
-        yield self._table
+        yield self._settings
         yield Static(id="pair")
         yield Static(id="markers")
         with Container(id="views"):
             yield self._chart
             yield self._levels
         yield KeyFooter()
+
+    @property
+    def table(self) -> SettingsTable:
+        return self._settings
 
     def on_mount(self) -> None:
         self._wake = asyncio.Event()
@@ -183,16 +187,16 @@ class SweepScreen(ChartScreen):
     def _show(self) -> None:
         if self._reading is None:
             return
-        marked = [row for row in self._reading.settings if row.key in self._table.marked]
+        marked = [row for row in self._reading.settings if row.key in self.table.marked]
         than = marked[0] if len(marked) == 1 else self._reading.settings[0] if self._reading.settings else None
         than_result = than.result if than else None
         rows = [replace(row, better=row.result.improves(than_result)) for row in self._reading.settings]
         height = self.size.height
         self.set_class(height >= _TALL or height - len(rows) >= _LEAST_BESIDE_ROWS, "-roomy")
-        self._table.show(rows)
+        self.table.show(rows)
         resume = "" if self._reading.has_queue or self._is_done(self._reading) else self.mario.key("sweep.resume_sweep")
         self.query_one("#title", Static).update(title(self._sweep.name, self._reading.results, self._statistic, resume))
-        told = than if any(column.key == "better" for column in self._table.visible_columns()) else None
+        told = than if any(column.key == "better" for column in self.table.visible_columns()) else None
         self.query_one("#pair", Static).update(pair(*marked) if len(marked) == 2 else reference(told))
         shown = marked or self._reading.settings
         self.query_one("#markers", Static).update(named_settings(shown, self.size.width - 2))
@@ -222,7 +226,7 @@ class SweepScreen(ChartScreen):
         for followed in self._followed.values():
             by_setting.setdefault(followed.colour, []).append(followed)
         metric = EVALUATION if any(each.evaluated is not None for each in self._followed.values()) else _RETURN
-        marked = self._table.marked
+        marked = self.table.marked
         series = [
             self._curve(row, by_setting.get(row.number, []), metric)
             for row in self._reading.settings
@@ -250,7 +254,7 @@ class SweepScreen(ChartScreen):
         for each in _VIEWS:
             self.set_class(each == view, f"-{each}")
         self.app.stylesheet.update(self)  # at once: the next key may arrive before the next refresh
-        self.set_focus({"table": self._table, "curves": self._chart, "options": self._levels}[view])
+        self.set_focus({"table": self.table, "curves": self._chart, "options": self._levels}[view])
         self.call_after_refresh(self._show)
 
     def on_resize(self) -> None:
@@ -261,40 +265,9 @@ class SweepScreen(ChartScreen):
 
     # ------------------------------------------------------------------------------------------ the table
 
-    def action_down(self) -> None:
-        self._table.action_cursor_down()
-
-    def action_up(self) -> None:
-        self._table.action_cursor_up()
-
-    def action_first(self) -> None:
-        self._table.move_cursor(row=0)
-
-    def action_last(self) -> None:
-        self._table.move_cursor(row=self._table.row_count - 1)
-
-    def action_mark(self) -> None:
-        self._table.toggle_mark()
-
-    def action_mark_all(self) -> None:
-        self._table.toggle_all_marks()
-
-    def action_sort(self) -> None:
-        self._table.sort_by_next()
-
-    def action_sort_by(self, number: int) -> None:
-        """Sort by a column; if it is sorted by that column already, reverse the order."""
-        self._table.sort_by_number(number)
-
-    def action_reverse(self) -> None:
-        self._table.reverse_sorting()
-
-    async def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        await self.run_action("open")
-
     def action_open(self) -> None:
         """Compare the seeds of the selected setting; open the dashboard of a single one."""
-        current = self._table.current()
+        current = self.table.current()
         runs = [] if current is None else self._begun([current])
         if len(runs) == 1:
             self.mario.open_dashboard(runs[0])
@@ -307,7 +280,7 @@ class SweepScreen(ChartScreen):
         """Compare the means of the marked settings, or of all."""
         if self._reading is None:
             return
-        keys = set(self._table.marked)
+        keys = set(self.table.marked)
 
         def begun() -> list[Run]:
             reading = self._reading
@@ -386,13 +359,7 @@ class SweepScreen(ChartScreen):
             return
         if self._shown_view != _VIEWS[0]:
             self._view(_VIEWS[0])
-        elif self._table.marked:
-            self._table.clear_marks()
+        elif self.table.marked:
+            self.table.clear_marks()
         else:
             self.dismiss(None)
-
-    def action_home(self) -> None:
-        self.mario.go_home()
-
-    def action_quit_app(self) -> None:
-        self.app.exit()

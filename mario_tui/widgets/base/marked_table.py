@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -70,13 +71,13 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
 
     # ------------------------------------------------------------------------------------------ for subclasses
 
+    @abstractmethod
     def all_columns(self) -> Sequence[Column[Row]]:
         """All columns, whether there is room for them or not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def visible_columns(self) -> Sequence[Column[Row]]:
         """Those that are shown, in their order."""
-        raise NotImplementedError
 
     def in_order(self, rows: Iterable[Row]) -> list[Row]:
         """The rows in the order of those that are equal in the column that is sorted by."""

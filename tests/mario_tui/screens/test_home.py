@@ -370,6 +370,7 @@ async def test_read_only_changes_nothing_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.long
 async def test_a_live_run_gets_no_command_in_read_only(tmp_path: Path) -> None:
+    remembered.file("dashboard").unlink()
     host = start(tmp_path, steps=100_000_000, burnin=100)
     app = MarioApp(open_run=host.run, host=host, read_only=True)
     async with app.run_test(size=(80, 24)) as pilot:

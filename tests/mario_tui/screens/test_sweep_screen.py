@@ -50,13 +50,13 @@ def begin(run: Run, config: str, best: float) -> None:
 
 async def opened(pilot: Pilot[Any]) -> Any:
     screen: Any = await shown_as(pilot, SweepScreen)
-    await until(pilot, lambda: screen._table.row_count == 4, "the settings")
+    await until(pilot, lambda: screen.table.row_count == 4, "the settings")
     return screen
 
 
 def column(screen: Any, name: str) -> list[str]:
-    at = [str(key.value) for key in screen._table.columns].index(name)
-    return [str(screen._table.get_row_at(row)[at]).strip() for row in range(screen._table.row_count)]
+    at = [str(key.value) for key in screen.table.columns].index(name)
+    return [str(screen.table.get_row_at(row)[at]).strip() for row in range(screen.table.row_count)]
 
 
 async def test_the_table_sorts_by_any_column_and_compares_two_settings(sweep: Sweep) -> None:
@@ -108,7 +108,7 @@ async def test_curves_and_options_show_means_with_intervals(sweep: Sweep) -> Non
         await until(pilot, lambda: "iqm" in text(screen, "levels"), "interquartile means")
         assert "IQM" in text(screen, "title")
         await pilot.press("escape")
-        assert screen._table.has_focus
+        assert screen.table.has_focus
 
 
 async def test_a_curve_is_made_anew_whenever_its_runs_have_new_data(sweep: Sweep) -> None:
