@@ -15,7 +15,6 @@ import contextlib
 import io
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ import ray
 import ray.exceptions
 
 from engine.config.ray_cluster import prepare, reach
-from engine.config.ray_connection import connect, elsewhere, is_nodes_fault, node_of, reason_of
+from engine.config.ray_connection import connect, disconnect, elsewhere, is_nodes_fault, node_of, reason_of
 from engine.errors import UserError
 from engine.protocol.greeting import decode_greeting, difference, greeting
 from engine.runs.folder_copy import Follower, write_changes
@@ -47,7 +46,6 @@ _REACH_S, _MISSES = 2.0, 5
 """Time that the head has to accept a connection, and how often in a row it may fail to."""
 _GET_S = 60.0
 """Seconds to get a reply that has come; with checkpoints it is large."""
-_CLOSE_S = 5.0
 _STOP_AGAIN_S = 20.0
 """Seconds after which a run that goes on is told once more to stop: its host may have been too busy to answer."""
 _SEEN_FILE = "cluster.seen"
@@ -190,10 +188,7 @@ class Cluster:
             time.sleep(_LOOK_S / 4)
 
     def close(self) -> None:
-        """Disconnect; Ray then ends the actors. In a thread, because it may wait for a head that is gone."""
-        closing = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
-        closing.start()
-        closing.join(_CLOSE_S)
+        disconnect()
 
     # ------------------------------------------------------------------------------------------ one run
 

@@ -16,9 +16,8 @@ import psutil
 from engine.config.ray_connection import own_node
 from engine.config.reading import make_config
 from engine.errors import UserError
-from engine.host.client import HostGone, HostProcess, attach
+from engine.host.client import HostProcess, ask_to_stop
 from engine.monitoring.memory_budget import TooLittleMemory
-from engine.protocol.commands import Stop
 from engine.protocol.greeting import greeting
 from engine.runs.annotation import Annotation
 from engine.runs.folder_copy import Changes, Follower, What, write_changes
@@ -97,11 +96,7 @@ class NodeRun:
         return msgspec.msgpack.encode(News(has_ended=ended, changes=changes))
 
     def stop(self, reason: str) -> None:
-        with contextlib.suppress(UserError, HostGone):
-            client = attach(self._run)
-            if client is not None:
-                with client:
-                    client.send(Stop(reason=reason))
+        ask_to_stop(self._run, reason)
 
     def leave(self) -> None:
         """Remove the folder of a run that has ended and was copied."""

@@ -22,9 +22,8 @@ import msgspec
 
 from engine.config.ray_cluster import check_cluster
 from engine.errors import UserError
-from engine.host.client import HostGone, HostProcess, attach
+from engine.host.client import HostProcess, ask_to_stop
 from engine.monitoring.memory_budget import TooLittleMemory
-from engine.protocol.commands import Stop
 from engine.runs.annotation import MOST_TAGS, Annotation
 from engine.runs.checkpoints import committed
 from engine.runs.registry import delete_run
@@ -68,22 +67,13 @@ def stop_runs(sweep: Sweep) -> None:
     """Let all runs of a sweep that train write their last checkpoints and end. Raises `UserError` that names those that
     have not ended in time."""
     runs = [sweep.run(number) for number in range(len(sweep.plan().members))]
-    for run in runs:
-        _send_stop(run, "its sweep was stopped")
+    for run in filter(has_begun, runs):
+        ask_to_stop(run, "its sweep was stopped")
     until = time.monotonic() + _STOP_S
     while left := [run.name for run in runs if has_begun(run) and run.is_alive()]:
         if time.monotonic() > until:
             raise UserError(f"{sweep.name}: {', '.join(left)} did not end in {_STOP_S:.0f} s")
         time.sleep(_POLL_S)
-
-
-def _send_stop(run: Run, reason: str) -> None:
-    """Let a run write its last checkpoint and end, if its host can be reached."""
-    with contextlib.suppress(UserError, HostGone):
-        client = attach(run) if has_begun(run) else None
-        if client is not None:
-            with client:
-                client.send(Stop(reason=reason))
 
 
 def start_queue(sweep: Sweep) -> None:
@@ -234,7 +224,7 @@ class Queue:
         for run in training:
             if run.name in plan.pruned and run.name not in self._ended:
                 if self._cluster is None:
-                    _send_stop(run, _PRUNED)
+                    ask_to_stop(run, _PRUNED)
                 else:
                     self._cluster.stop_run(run.name, _PRUNED)
         self._ended |= set(plan.pruned) - {run.name for run in training}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from engine.errors import UserError
 from engine.runtime.signals import signals_kept
 
 _NODE_LABEL = "ray.io/node-id"
+_CLOSE_S = 5.0
 
 
 def connect(address: str, **options: Any) -> None:
@@ -34,6 +36,13 @@ def connect(address: str, **options: Any) -> None:
         except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
             lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             raise UserError(f"--ray: {address}: {lines[0]}") from None
+
+
+def disconnect() -> None:
+    """Leave the cluster; Ray then ends the actors of this process. In a thread, since its head may be gone."""
+    closing = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
+    closing.start()
+    closing.join(_CLOSE_S)
 
 
 def elsewhere(nodes: Collection[str]) -> dict[str, Any]:

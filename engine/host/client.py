@@ -18,7 +18,7 @@ import msgspec
 
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.protocol.commands import Command
+from engine.protocol.commands import Command, Stop
 from engine.protocol.framing import CutOffError, decode_event, decode_greeting_head, pack, read_message
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
@@ -219,6 +219,15 @@ def attach(run: Run) -> HostClient | None:
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.05)
+
+
+def ask_to_stop(run: Run, reason: str) -> None:
+    """Let a run write its last checkpoint and end, if its host can be reached."""
+    with contextlib.suppress(UserError, HostGone):
+        client = attach(run)
+        if client is not None:
+            with client:
+                client.send(Stop(reason=reason))
 
 
 def _is_starting(run: Run) -> bool:

@@ -29,7 +29,7 @@ from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.protocol.messages import State
-from engine.runtime.files import open_regular, write_atomically
+from engine.runtime.files import lock_exclusively, open_regular, write_atomically
 from engine.runtime.json_text import read_json
 
 CONFIG_FILE = "config.toml"
@@ -222,16 +222,12 @@ class Run:
         """
         with open_regular(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT) as file:
             os.fchmod(file.fileno(), 0o600)  # any user who can open the file could lock it
-            for last_try in (False, False, False, True):
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if last_try:
-                        raise self._already_running() from None
-                    time.sleep(0.05)  # is_alive() in another process may hold the lock for an instant
-                except OSError:  # this filesystem has no locks
-                    break
+            try:
+                lock_exclusively(file)
+            except BlockingIOError:
+                raise self._already_running() from None
+            except OSError:  # this filesystem has no locks
+                pass
             if self._has_host():
                 raise self._already_running()
             yield file

@@ -24,7 +24,7 @@ from engine.errors import UserError
 from engine.runs.annotation import Annotation
 from engine.runs.registry import LATEST, name_error
 from engine.runs.run import RECORD_FILE, Run, path_digest, utf8_path
-from engine.runtime.files import open_regular, read_bounded, write_atomically
+from engine.runtime.files import lock_exclusively, open_regular, read_bounded, write_atomically
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 
@@ -129,7 +129,8 @@ class Sweep:
     @contextlib.contextmanager
     def changed_plan(self) -> Iterator[tuple[SweepPlan, Callable[[SweepPlan], None]]]:
         """The plan, and what writes another one; nobody else changes it meanwhile."""
-        with self._locked(PLAN_LOCK_FILE, fcntl.LOCK_EX):
+        with self._lock_file(PLAN_LOCK_FILE) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield self.own_plan(), self.write_plan
 
     def write_plan(self, plan: SweepPlan) -> None:
@@ -188,23 +189,19 @@ class Sweep:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Be its queue. Raises `UserError` if it has one."""
-        with self._locked(LOCK_FILE, fcntl.LOCK_EX | fcntl.LOCK_NB) as file:
+        with self._lock_file(LOCK_FILE) as file:
+            try:
+                lock_exclusively(file)
+            except BlockingIOError:
+                raise UserError(f"{self.name}: has a queue already") from None
             os.truncate(file.fileno(), 0)
             os.pwrite(file.fileno(), f"{os.getpid()}".encode(), 0)
             yield
 
     @contextlib.contextmanager
-    def _locked(self, name: str, how: int) -> Iterator[BinaryIO]:
+    def _lock_file(self, name: str) -> Iterator[BinaryIO]:
         with open_regular(self.path / name, os.O_RDWR | os.O_CREAT) as file:
-            os.fchmod(file.fileno(), 0o600)
-            for is_last_try in (False, False, False, True):
-                try:
-                    fcntl.flock(file, how)
-                    break
-                except BlockingIOError:
-                    if is_last_try:
-                        raise UserError(f"{self.name}: has a queue already") from None
-                    time.sleep(0.05)  # `queue_pid` of another process may hold the lock for an instant
+            os.fchmod(file.fileno(), 0o600)  # any user who can open the file could lock it
             yield file
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -57,6 +59,19 @@ def open_regular(path: Path, flags: int, *, links: bool = False):  # type: ignor
         os.close(descriptor)
         raise OSError(errno.EINVAL, problem, str(path))
     return os.fdopen(descriptor, "rb" if not writes else "ab" if flags & os.O_APPEND else "r+b")
+
+
+def lock_exclusively(file: BinaryIO) -> None:
+    """Lock an open file for this process and those that inherit it. Raises `BlockingIOError` if another one holds it,
+    `OSError` if the filesystem has no locks."""
+    for is_last_try in (False, False, False, True):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if is_last_try:
+                raise
+            time.sleep(0.05)  # a process that only looks whether the file is locked holds the lock for an instant
 
 
 def new_file(path: Path) -> io.BufferedWriter:

@@ -4,7 +4,6 @@ still answers."""
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from engine.config.ray_connection import connect
+from engine.config.ray_connection import connect, disconnect
 from engine.config.ray_folder import take_folder
 from engine.protocol.failures import HopelessError
 from engine.protocol.machine import Machine, decode_machine
@@ -27,7 +26,6 @@ from engine.runners.ray.keeper import keep_cluster
 GET_S = 10.0
 """Seconds to get a reply that has come."""
 _LOAD_EVERY_S = 3.0
-_CLOSE_S = 5.0
 _WITHOUT_HEAD = "resume with --ray none or on another cluster"
 _HEALTH = {
     "health_check_initial_delay_ms": 1000,
@@ -95,11 +93,8 @@ class RayCluster:
         return [each.newest for each in self._monitors.values() if each.newest is not None]
 
     def close(self) -> None:
-        """Disconnect; Ray then kills the actors. In a thread, because it may wait for a head that is gone."""
         if self._head.close():
-            closing = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
-            closing.start()
-            closing.join(_CLOSE_S)
+            disconnect()
 
     def _head_is_gone(self) -> None:
         """End this process with one clear failure. Ray itself would retry for a minute, and then end it silently."""
