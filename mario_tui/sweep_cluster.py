@@ -34,6 +34,7 @@ from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
 from engine.runs.trust import mark_own
 from engine.runtime.files import write_atomically
+from mario_tui.data.format import counted
 from mario_tui.data.run_status import RunStatus
 from mario_tui.launch import Plan
 from mario_tui.sweep_node import PACKAGE, News, NodeRun, Order
@@ -129,7 +130,7 @@ class Cluster:
         if not sum(free) and all(each.step == "greets" for each in self._placed.values()):
             if self._unfit:
                 raise UserError(f"--ray: {next(iter(self._unfit.values()))}; install the same on every node")
-            needed = f"{cores} core{'s' * (cores > 1)}{' and a GPU' * gpus}"
+            needed = f"{counted(cores, 'core')}{' and a GPU' * gpus}"
             self._tell_once(f"no node of the cluster has {needed}; the runs wait for one")
         return sum(free) if plan.jobs is None else plan.jobs
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from engine.errors import UserError
 from engine.protocol.messages import Evaluation
@@ -18,6 +19,9 @@ from engine.runs.sweep import STARTUP_SETTINGS
 from mario_tui.data.recorded import recorded_state
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import MemberResult, SettingResult
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
 
 class Evaluations:
@@ -80,19 +84,15 @@ class Pruner:
         pruner = optuna.pruners.MedianPruner(
             n_startup_trials=STARTUP_SETTINGS, n_warmup_steps=after, n_min_trials=STARTUP_SETTINGS
         )
-        complete, found = [each for each in results if each.done and not each.is_pruned], []
+        complete, found = [(each, self._trial(each)) for each in results if each.done and not each.is_pruned], []
         for result in results:
             name, reached = result.members[0].run.name, self._reached(result.members)
-            others = [each for each in complete if each is not result]
+            others = [trial for each, trial in complete if each is not result]
             if result.is_pruned or not reached or self._judged.get(name) == (reached, len(others)):
                 continue
             self._judged[name] = reached, len(others)
             study = optuna.create_study(direction="maximize", pruner=pruner)
-            for other in others:
-                values = self._evaluations.means(other)
-                study.add_trial(
-                    optuna.create_trial(value=max(values.values(), default=0.0), intermediate_values=values)
-                )
+            study.add_trials(others)
             trial = study.ask()
             for step, value in self._evaluations.means(result).items():
                 if step <= reached:
@@ -100,6 +100,12 @@ class Pruner:
             if trial.should_prune():
                 found.append((result, reached))
         return found
+
+    def _trial(self, result: SettingResult) -> FrozenTrial:
+        import optuna
+
+        values = self._evaluations.means(result)
+        return optuna.create_trial(value=max(values.values(), default=0.0), intermediate_values=values)
 
     def _reached(self, members: Sequence[MemberResult]) -> int:
         """The last step for which all runs of a setting that train or are finished have a value; 0 if there is none, or

@@ -1,7 +1,7 @@
 """The queue of a sweep: a process that starts its runs, a few at a time, until all are done.
 
-`python -m mario_tui.sweep_queue FOLDER` outlives the terminal. All it knows is in the sweep's folder, so after a kill
-or a reboot another one goes on. On SIGTERM it stops the runs in order, and ends.
+`python -m mario_tui.sweep_queue FOLDER` outlives the terminal. It keeps all state in the sweep's folder, so a new
+queue can resume after a kill or a reboot. On SIGTERM it shuts the runs down cleanly and exits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engine.runtime.files import open_regular
 from engine.runtime.text import printable
 from engine.runtime.threads import available_cores
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.sweep_table import results_of, setting_text
+from mario_tui.data.sweep_table import is_waiting, results_of, setting_text
 from mario_tui.launch import make_plan
 from mario_tui.sweep_pruning import Evaluations, Pruner
 from mario_tui.sweep_search import check_optuna, next_setting
@@ -53,18 +53,8 @@ def status_of(run: Run) -> RunStatus | None:
     return RunStatus.of_record(run.record()) if has_begun(run) else None
 
 
-def is_waiting(status: RunStatus | None, tries: int | None) -> bool:
-    """Whether a run that is in this state, and was begun so often, is still to be begun.
-
-    One that somebody has stopped is if `tries` is 0: `sweep resume` says so. `None`: nothing is known of it.
-    """
-    if status is RunStatus.STOPPED:
-        return tries == 0
-    return (tries or 0) < TRIES and status in (None, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED)
-
-
 def stop_runs(sweep: Sweep) -> None:
-    """Let all runs of a sweep that train write their last checkpoints and end. Raises `UserError` that names those that
+    """Ask all training runs of a sweep to save a final checkpoint and exit. Raises `UserError` that names those that
     have not ended in time."""
     runs = [sweep.run(number) for number in range(len(sweep.plan().members))]
     for run in filter(has_begun, runs):
@@ -113,11 +103,12 @@ def _make_way(run: Run) -> None:
 
 
 class Queue:
-    """Starts the runs of a sweep. Of a run that fails it goes on from the newest checkpoint, once."""
+    """Starts the runs of a sweep. A failed run is restarted once, from its newest checkpoint."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
         self._tries = sweep.tries()
+        self._runs = list[Run]()
         self._hosts: list[HostProcess] = []
         self._finished = set[str]()
         self._evaluations = Evaluations()
@@ -144,7 +135,8 @@ class Queue:
         """
         while not self._is_stopping:
             plan = self._sweep.own_plan()  # it may have got more runs
-            runs = [self._sweep.run(number) for number in range(len(plan.members))]
+            runs = self._runs
+            runs += [self._sweep.run(number) for number in range(len(runs), len(plan.members))]
             self._look_at_nodes()
             statuses = [self._status_of(run) for run in runs]
             jobs = self._jobs(plan)
@@ -161,7 +153,7 @@ class Queue:
                 if not (run in training or run.name in plan.pruned)
                 and is_waiting(statuses[number], self._tries.get(run.name))
             ]
-            if len(waiting) < jobs - trains and self._add_setting():
+            if plan.is_searching and len(waiting) < jobs - trains and self._add_setting():
                 continue
             for number in waiting[: max(0, jobs - trains)]:
                 if self._is_stopping or not self._begin(plan, number, alone=not trains):
@@ -246,7 +238,7 @@ class Queue:
             return True
 
     def _begin(self, plan: SweepPlan, number: int, *, alone: bool) -> bool:
-        """Start a run, or go on with it. Returns False if it must wait until others that train have ended."""
+        """Start or resume a run. Returns False if it must wait until others that train have ended."""
         run, tries = self._sweep.run(number), self._tries
         newest = committed(run)[-1:] if has_begun(run) else []
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import UserError
@@ -25,10 +26,8 @@ _TRIES = 20
 
 def check_optuna(flag: str) -> None:
     """Raise `UserError` if Optuna is not installed."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise UserError(f"{flag}: needs Optuna; install it with: pip install 'mario-tui[optuna]'") from None
+    if find_spec("optuna") is None:
+        raise UserError(f"{flag}: needs Optuna; install it with: pip install 'mario-tui[optuna]'")
 
 
 def next_setting(search: Search, results: Sequence[SettingResult], evaluations: Evaluations) -> dict[str, Any] | None:
@@ -40,21 +39,23 @@ def next_setting(search: Search, results: Sequence[SettingResult], evaluations: 
     space = {each.name: each for each in spaces(search.vary)}
     distributions = {name: _distribution(each) for name, each in space.items()}
     known = {setting_text(result.settings) for result in results}
+    trials = []
+    for result in results:
+        reached = result.best if search.metric == "best" else result.last
+        if reached and all(map(math.isfinite, reached)) and result.is_over:
+            told = (
+                {"state": TrialState.PRUNED, "intermediate_values": evaluations.means(result)}
+                if result.is_pruned
+                else {"value": statistics.fmean(reached)}
+            )
+            params = _within(result.settings, space)
+            trials.append(optuna.create_trial(params=params, distributions=distributions, **told))
     for number in range(_TRIES):
         sampler = optuna.samplers.TPESampler(
             seed=search.seed + _TRIES * len(results) + number, n_startup_trials=max(2, search.count // 4)
         )
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        for result in results:
-            reached = result.best if search.metric == "best" else result.last
-            if reached and all(map(math.isfinite, reached)) and result.is_over:
-                told = (
-                    {"state": TrialState.PRUNED, "intermediate_values": evaluations.means(result)}
-                    if result.is_pruned
-                    else {"value": statistics.fmean(reached)}
-                )
-                params = _within(result.settings, space)
-                study.add_trial(optuna.create_trial(params=params, distributions=distributions, **told))
+        study.add_trials(trials)
         chosen = study.ask(distributions).params
         setting = {name: each if space[name].values else space[name].rounded(each) for name, each in chosen.items()}
         if setting_text(setting) not in known:

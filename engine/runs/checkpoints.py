@@ -364,7 +364,7 @@ def _sha256(path: Path, progress: Callable[[int], object] = _unseen) -> str:
 
 
 def sync(path: Path) -> None:
-    """Write what the system holds back of a file or folder to its disk."""
+    """Flush a file or folder to its disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

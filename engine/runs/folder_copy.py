@@ -22,7 +22,7 @@ from engine.runtime.files import read_bounded, write_atomically
 What = Literal["record", "files", "all"]
 _MAX_BYTES = 2**32
 _MAX_FOLDERS_BYTES = 2**30
-"""Of all files in other folders than checkpoints, which those that write them don't bound."""
+"""Of all files in other folders than checkpoints, whose size their writers do not limit."""
 _LEFT = ("step-", "replay", ".")
 """What the names of folders that are not copied with the others begin with."""
 

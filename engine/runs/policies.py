@@ -7,6 +7,7 @@ the other policies.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,11 +57,13 @@ def folder() -> Path:
     return inside if inside.is_dir() else Path(__file__).parents[2] / "checkpoints" / "policies"
 
 
-def _folders() -> list[Path]:
+def _folders() -> Iterator[Path]:
     """Where policies are: with the package, in the folder beside it of a checkout, in `mario-tui-policies`."""
+    own = folder()
+    yield own
+    yield own.parent / "more-policies"
     spec = find_spec("mario_tui_policies")
-    installed = map(Path, spec.submodule_search_locations or ()) if spec is not None else ()
-    return [folder(), folder().parent / "more-policies", *installed]
+    yield from map(Path, spec.submodule_search_locations or ()) if spec is not None else ()
 
 
 def cards(where: Path | None = None) -> list[Card]:

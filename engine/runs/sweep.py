@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
@@ -64,14 +63,11 @@ class SweepPlan(msgspec.Struct, frozen=True):
 
     options: _Values
     """What all runs have in common, as it was given."""
-    varied: tuple[str, ...]
-    """Names of the options that differ between the runs, besides the seed."""
     jobs: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None
     """Runs that train at the same time; None: as many as there is room for."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None
     """Cores that each run may use; None: as its option says."""
     members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MOST_RUNS)]
-    created_at: float = 0.0
     search: Search | None = None
     annotation: Annotation = Annotation()
     """Tags and note of all runs; the name of the sweep is another tag."""
@@ -86,6 +82,11 @@ class SweepPlan(msgspec.Struct, frozen=True):
     def settings(self) -> list[_Values]:
         """The different settings of its runs, in order."""
         return list({json.dumps(member.settings): member.settings for member in self.members}.values())
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether a search has settings left to choose."""
+        return self.search is not None and len(self.settings) < self.search.count
 
     def values(self, member: Member) -> dict[str, Any]:
         """All options that were given for a run."""
@@ -220,7 +221,7 @@ def create_sweep(run_dir: Path, name: str, plan: SweepPlan) -> Sweep:
         raise UserError(f"--name: {reason}")
     try:
         sweep.path.mkdir(parents=True)
-        sweep.write_plan(msgspec.structs.replace(plan, created_at=time.time()))
+        sweep.write_plan(plan)
     except OSError as error:
         raise UserError(f"--run-dir: {sweep.path}: can't be written ({error.strerror or error})") from None
     return sweep

@@ -49,6 +49,7 @@ from mario_tui.commands.sweep_options import (
     read_plan,
     shared_cores,
 )
+from mario_tui.data.format import counted
 from mario_tui.launch import asked_options, expanded
 from mario_tui.sweep_queue import start_queue
 from mario_tui.sweep_search import check_optuna
@@ -69,8 +70,8 @@ then:
                         --csv, --markdown, --json
   sweep watch [SWEEP]   the same live, with curves, and results by option
   sweep stop SWEEP      stop its runs, each with a checkpoint, and start no more
-  sweep resume SWEEP    go on, also after a reboot: with what waits, was stopped
-                        or has failed
+  sweep resume SWEEP    resume waiting, stopped and failed runs, also after a
+                        reboot
   sweep add SWEEP       more: --seeds N further seeds of all settings, or new
                         settings with --vary
   sweep wait SWEEP      until no run waits or trains; exit status 1 unless all
@@ -98,11 +99,11 @@ def sweep_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> 
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read the options of all runs from a file")
     parser.add_argument(
         "--search", choices=CHOICES["search"],
-        help="choose the N settings of --sample one after the other, with Optuna's TPE",
+        help="choose the N settings of --sample sequentially, with Optuna's TPE",
     )  # fmt: skip
     parser.add_argument(
         "--metric", choices=CHOICES["metric"],
-        help="what --search makes large: mean over seeds of the best evaluation (default), or of the last episodes",
+        help="metric that --search maximises: mean over seeds of the best evaluation (default) or of the last episodes",
     )  # fmt: skip
     parser.add_argument(
         "--prune", choices=CHOICES["prune"],
@@ -166,7 +167,7 @@ def _start(arguments: list[str]) -> int:
             metric=options.metric or "best",
         )  # fmt: skip
     plan = SweepPlan(
-        options=base, varied=tuple(settings[0]), jobs=jobs, threads=threads,
+        options=base, jobs=jobs, threads=threads,
         members=() if search else members, search=search, ray=ray,
         annotation=given_annotation(options) or Annotation(),
     )  # fmt: skip
@@ -178,13 +179,14 @@ def _start(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps({"name": sweep.name, "path": str(sweep.path), "runs": len(members), "jobs": jobs}))
         return 0
-    cores = "" if threads is None else f", {threads} core{'s' * (threads > 1)} each"
+    cores = "" if threads is None else f", {counted(threads, 'core')} each"
     each = [config.steps for config in configs]
-    at_once = f"{jobs} at a time" if jobs else "as many at a time as the cluster carries"
+    at_once = f"{jobs} at a time" if jobs else "as many at a time as fit on the cluster"
     steps = " to ".join(f"{count:,}" for count in sorted({min(each), max(each)}))
-    print(f"sweep {sweep.name}: {len(settings)} settings, {len(members)} runs of {steps} steps, {at_once}{cores}")
+    runs = f"{counted(len(settings), 'setting')}, {counted(len(members), 'run')} of {steps} steps"
+    print(f"sweep {sweep.name}: {runs}, {at_once}{cores}")
     if never := [config for config in configs if not 0 < config.eval_every <= config.steps]:
-        print(f"note: {len(never)} settings are never evaluated, since --eval-every is {never[0].eval_every:,}")
+        print(f"note: without evaluations: {counted(len(never), 'setting')}; --eval-every is {never[0].eval_every:,}")
     print(printable(f"folder {sweep.path}"))
     print(f"see: mario-tui sweep status {sweep.name}")
     return 0

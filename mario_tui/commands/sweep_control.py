@@ -10,11 +10,7 @@ import time
 import msgspec
 
 from engine.errors import UserError
-from engine.runs.sweep import (
-    Member,
-    Sweep,
-    find_sweep,
-)
+from engine.runs.sweep import Member, Sweep, find_sweep
 from mario_tui.commands.options import Parser
 from mario_tui.commands.sweep_options import (
     RAY,
@@ -25,9 +21,9 @@ from mario_tui.commands.sweep_options import (
     check_runs,
     cluster_of,
 )
-from mario_tui.commands.sweep_status import searches
+from mario_tui.data.format import counted
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.sweep_table import results_of
+from mario_tui.data.sweep_table import is_done, results_of
 from mario_tui.launch import asked_options
 from mario_tui.sweep_queue import start_queue, status_of, stop_runs
 
@@ -54,7 +50,7 @@ def stop(arguments: list[str]) -> int:
 def resume(arguments: list[str]) -> int:
     parser = Parser(
         prog="mario-tui sweep resume",
-        description="Go on with a sweep: with runs that wait, were stopped or have failed.",
+        description="Resume a sweep: its waiting, stopped and failed runs.",
     )
     parser.add_argument("sweep", help="name or folder, or latest")
     parser.add_argument("--ray", metavar="ADDRESS", help=f"{RAY}; none: on this machine (default: as before)")
@@ -76,7 +72,7 @@ def resume(arguments: list[str]) -> int:
         left = [run.name for run in runs if run.name not in plan.pruned and status_of(run) in again]
         sweep.write_tries(sweep.tries() | dict.fromkeys(left, 0))
     start_queue(sweep)
-    print(f"{sweep.name}: goes on; see: mario-tui sweep status {sweep.name}")
+    print(f"{sweep.name}: resumed; see: mario-tui sweep status {sweep.name}")
     return 0
 
 
@@ -98,15 +94,14 @@ def add(arguments: list[str]) -> int:
         members = [Member(setting, seed) for seed in seeds for setting in settings]
         members = [member for member in members if member not in plan.members]
         if not members:
-            raise UserError("sweep add: all these runs are there already; give other --vary or --seeds")
+            raise UserError("sweep add: all these runs exist already; choose other values for --vary or --seeds")
         check_count(len(plan.members) + len(members))
         check_runs(plan, settings, sweep.path.parent)
-        varied = tuple(dict.fromkeys((*plan.varied, *settings[0])))
-        added = msgspec.structs.replace(plan, varied=varied, members=(*plan.members, *members))
+        added = msgspec.structs.replace(plan, members=(*plan.members, *members))
         write(added)
     if sweep.queue_pid() is None:
         start_queue(sweep)
-    print(f"{sweep.name}: {len(members)} more runs, {len(added.members)} in all")
+    print(f"{sweep.name}: {counted(len(members), 'more run')}, {len(added.members)} in all")
     return 0
 
 
@@ -117,8 +112,7 @@ def wait(arguments: list[str]) -> int:
         plan = sweep.plan()
         results = results_of(sweep, plan)
         if not waits and not any(member.is_active for result in results for member in result.members):
-            is_done = all(result.is_done for result in results)
-            return 0 if is_done and not searches(plan, results) else 1
+            return 0 if is_done(plan, results) else 1
         time.sleep(_POLL_S)
 
 

@@ -61,9 +61,11 @@ def add_variations(parser: argparse.ArgumentParser) -> None:
         help="values of an option, separated by commas; with --sample also a range LOW..HIGH or log:LOW..HIGH",
     )  # fmt: skip
     parser.add_argument("--sample", type=PARSERS["sample"], metavar="N", help="N random settings")
-    parser.add_argument("--sample-seed", type=PARSERS["sample-seed"], metavar="N", help="seed of them (default: 0)")
+    parser.add_argument(
+        "--sample-seed", type=PARSERS["sample-seed"], metavar="N", help="seed of the sample (default: 0)"
+    )
     parser.add_argument("--seeds", type=PARSERS["seeds"], metavar="N", help="seeds of each setting")
-    parser.add_argument("--first-seed", type=PARSERS["first-seed"], metavar="N", help="the first (default: 0)")
+    parser.add_argument("--first-seed", type=PARSERS["first-seed"], metavar="N", help="first seed (default: 0)")
 
 
 def asked_settings(options: argparse.Namespace) -> list[dict[str, Any]]:

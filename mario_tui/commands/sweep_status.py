@@ -15,7 +15,7 @@ from engine.errors import UserError
 from engine.runs.sweep import Sweep, SweepPlan, find_sweep, list_sweeps
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser
-from mario_tui.data.format import duration
+from mario_tui.data.format import counted, duration
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import (
     EXPLAINED,
@@ -23,6 +23,7 @@ from mario_tui.data.sweep_table import (
     as_csv,
     as_markdown,
     commands_of,
+    is_done,
     member_row,
     results_of,
     row,
@@ -73,8 +74,8 @@ def _print_table(
     summary = _summary(sweep, results)
     counts = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
     queue = "its queue runs" if summary["queue"] else "no queue: mario-tui sweep resume goes on"
-    is_over = all(result.is_done for result in results) and not searches(plan, results)
-    console.print(f"{sweep.name}: {len(plan.members)} runs, {counts}" + ("" if is_over else f"; {queue}"), markup=False)
+    left = "" if is_done(plan, results) else f"; {queue}"
+    console.print(f"{sweep.name}: {counted(len(plan.members), 'run')}, {counts}{left}", markup=False)
     if by_run:
         table = Table("run", "setting", "seed", "state", "env steps", "best", "last", box=None, header_style="bold")
         for member in (member for result in results for member in result.members):
@@ -131,11 +132,6 @@ def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
     for member in (member for result in results for member in result.members):
         states[member.state] = states.get(member.state, 0) + 1
     return {"name": sweep.name, "path": str(sweep.path), "queue": sweep.queue_pid() is not None, "states": states}
-
-
-def searches(plan: SweepPlan, results: list[SettingResult]) -> bool:
-    """Whether a search has settings left to choose."""
-    return plan.search is not None and len(results) < plan.search.count
 
 
 def _cell(settings: dict[str, Any]) -> Text:

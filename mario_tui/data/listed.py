@@ -79,7 +79,7 @@ def _listed_sweep(sweep: Sweep, plan: SweepPlan, runs: Sequence[Listed]) -> List
     done = {listed.run.name for listed in runs if listed.status is RunStatus.FINISHED} | set(plan.pruned)
     is_active = any(listed.status.is_active for listed in runs) or sweep.queue_pid() is not None
     has_failed = any(listed.status in (RunStatus.FAILED, RunStatus.LOST) for listed in runs)
-    is_done = len(done) == len(plan.members) and (plan.search is None or len(plan.settings) >= plan.search.count)
+    is_done = len(done) == len(plan.members) and not plan.is_searching
     record = RunRecord(
         name=sweep.name, game=records[0].game, task=records[0].task, runner="sweep",
         state="running" if is_active else "failed" if has_failed else "finished",

@@ -99,6 +99,21 @@ class SettingResult:
         return None if other is None else improves(self.best, other.best)
 
 
+def is_waiting(status: RunStatus | None, tries: int | None) -> bool:
+    """Whether a run in this state (None: it has not begun) is still to be started, after `tries` tries (None: unknown).
+
+    One that somebody has stopped is only if `tries` is 0, which `sweep resume` writes.
+    """
+    if status is RunStatus.STOPPED:
+        return tries == 0
+    return (tries or 0) < TRIES and status in (None, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED)
+
+
+def is_done(plan: SweepPlan, results: Sequence[SettingResult]) -> bool:
+    """Whether all runs are finished or pruned, and a search has chosen all settings."""
+    return not plan.is_searching and all(result.is_done for result in results)
+
+
 def _known(values: Iterable[float | None]) -> Sample:
     return tuple(sorted(value for value in values if value is not None))
 
@@ -109,8 +124,8 @@ def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
     for number, member in enumerate(plan.members):
         run = sweep.run(number)
         record = run.record() if has_begun(run) else None
-        status = RunStatus.FAILED if record is None else RunStatus.of_record(record)  # or it has not begun
-        state = WAITING if status is RunStatus.FAILED and tries.get(run.name, 0) < TRIES else str(status)
+        status = None if record is None else RunStatus.of_record(record)
+        state = WAITING if is_waiting(status, tries.get(run.name)) else str(status or RunStatus.FAILED)
         if run.name in pruned and state not in (*ACTIVE, RunStatus.FINISHED):
             state = PRUNED
         found = MemberResult(run, member.settings, member.seed, state, record, run.name in pruned)

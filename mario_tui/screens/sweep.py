@@ -30,6 +30,7 @@ from mario_tui.data.sweep_table import (
     as_csv,
     as_markdown,
     commands_of,
+    is_done,
     member_row,
     results_of,
     setting_text,
@@ -194,7 +195,8 @@ class SweepScreen(TableKeys, ChartScreen):
         height = self.size.height
         self.set_class(height >= _TALL or height - len(rows) >= _LEAST_BESIDE_ROWS, "-roomy")
         self.table.show(rows)
-        resume = "" if self._reading.has_queue or self._is_done(self._reading) else self.mario.key("sweep.resume_sweep")
+        is_over = self._reading.has_queue or is_done(self._reading.plan, self._reading.results)
+        resume = "" if is_over else self.mario.key("sweep.resume_sweep")
         self.query_one("#title", Static).update(title(self._sweep.name, self._reading.results, self._statistic, resume))
         told = than if any(column.key == "better" for column in self.table.visible_columns()) else None
         self.query_one("#pair", Static).update(pair(*marked) if len(marked) == 2 else reference(told))
@@ -204,12 +206,6 @@ class SweepScreen(TableKeys, ChartScreen):
             self._reading.options, measure_of(rows), frozenset(row.number for row in marked), self._statistic
         )
         self._show_curves()
-
-    @staticmethod
-    def _is_done(reading: _Reading) -> bool:
-        search = reading.plan.search
-        is_chosen = search is None or len(reading.results) >= search.count
-        return is_chosen and all(result.is_done for result in reading.results)
 
     def plots(self) -> Sequence[Plot]:
         return [self._chart]

@@ -11,7 +11,7 @@ from mario_tui.data.introduction import PANELS
 
 
 class Introduction(Static):
-    """Goes with the next key."""
+    """Closes on the next key press."""
 
     def __init__(self, help_key: str, game_key: str) -> None:
         panels = Table.grid(padding=(0, 2))

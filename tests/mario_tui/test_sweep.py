@@ -111,7 +111,7 @@ def test_the_commands_of_a_sweep_make_its_runs(
 ) -> None:
     members = tuple(Member(setting, seed) for setting, seeds in settings for seed in seeds)
     plan = SweepPlan(
-        options={"game": "snake:5x5", "double_q": False}, varied=(), jobs=1, threads=2, members=members,
+        options={"game": "snake:5x5", "double_q": False}, jobs=1, threads=2, members=members,
         ray="auto", prune_after=prune_after,
     )  # fmt: skip
     found, told = list[Member](), commands_of(plan)

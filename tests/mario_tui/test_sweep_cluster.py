@@ -72,13 +72,13 @@ def test_without_a_cluster_nothing_is_begun(arguments: tuple[str, ...], reason: 
 
 def test_a_cluster_chooses_the_gpu_of_a_run() -> None:
     members = tuple(Member({"device": device}, 0) for device in ("cuda", "cuda:1"))
-    plan = SweepPlan(options={"game": "snake"}, varied=("device",), jobs=None, threads=1, members=members, ray="auto")
+    plan = SweepPlan(options={"game": "snake"}, jobs=None, threads=1, members=members, ray="auto")
     with pytest.raises(UserError, match=r"--device must be auto, cpu, mps or cuda with --ray, .* got 'cuda:1'"):
         check_runs(plan, plan.settings, Path())
 
 
 def test_a_run_counts_as_failed_once_the_queue_has_given_it_up(tmp_path: Path) -> None:
-    plan = SweepPlan(options={"game": "snake"}, varied=(), jobs=None, threads=1, members=(Member({}, 0),))
+    plan = SweepPlan(options={"game": "snake"}, jobs=None, threads=1, members=(Member({}, 0),))
     sweep = create_sweep(tmp_path, "placed", plan)
     run = create_run(make_config({"game": "snake", "run_dir": str(sweep.path)}), "placed-001")
     run.write_record(msgspec.structs.replace(run.record(), state="failed"))

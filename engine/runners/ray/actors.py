@@ -23,7 +23,7 @@ from engine.agents.weights import vector_of
 from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
-from engine.config.ray_connection import elsewhere, is_nodes_fault, reason_of
+from engine.config.ray_connection import elsewhere, is_nodes_fault, own_node, reason_of
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
 from engine.errors import UserError
@@ -268,4 +268,4 @@ class _NodeActor(RemoteActor):
         super().__init__(*arguments)
 
     def greet(self) -> bytes:
-        return msgspec.msgpack.encode(greeting(ray.get_runtime_context().get_node_id()))
+        return msgspec.msgpack.encode(greeting(own_node()))

@@ -13,7 +13,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from engine.config.ray_connection import connect, disconnect
+from engine.config.ray_connection import connect, disconnect, own_node
 from engine.config.ray_folder import take_folder
 from engine.protocol.failures import HopelessError
 from engine.protocol.machine import Machine, decode_machine
@@ -80,7 +80,7 @@ class RayCluster:
         if now - self._looked_at < _LOAD_EVERY_S:
             return
         self._looked_at = now
-        others = {*nodes} - {"", ray.get_runtime_context().get_node_id()}
+        others = {*nodes} - {"", own_node()}
         for gone in self._monitors.keys() - others:
             del self._monitors[gone]
         for node in sorted(others - self._monitors.keys()):

@@ -44,7 +44,7 @@ class Column(Generic[Row]):
 
 
 class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
-    """Subclasses tell the columns, and the order of rows that are equal in the one that is sorted by.
+    """Subclasses define the columns, and the order of rows that tie in the sort column.
 
     The bindings of Enter, Home and End are removed: a table would consume Enter even without rows, and go to the first
     and last column. The screen handles them.

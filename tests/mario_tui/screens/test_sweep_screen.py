@@ -30,7 +30,7 @@ REACHED = {(0.001, 1): (5.0, 7.0), (0.001, 3): (1.0, 2.0), (0.0001, 1): (6.0, 8.
 def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
     monkeypatch.chdir(tmp_path)
     members = tuple(Member({"learning_rate": rate, "n_step": n}, seed) for seed in range(2) for rate, n in REACHED)
-    plan = SweepPlan(options={"game": "snake"}, varied=("learning_rate", "n_step"), jobs=1, threads=1, members=members)
+    plan = SweepPlan(options={"game": "snake"}, jobs=1, threads=1, members=members)
     sweep = create_sweep(tmp_path / "runs", "rates", plan)
     for number, member in enumerate(members):
         rate, steps = member.settings.values()
