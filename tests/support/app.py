@@ -42,6 +42,11 @@ async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
     )
 
 
+def too_small(app: App[Any]) -> str:
+    """What covers a terminal that is too small; empty when nothing does."""
+    return "".join(str(widget.render()) for widget in app.screen.query("#too-small"))
+
+
 def type_at_once(app: MarioApp, *keys: str) -> None:
     """Send keys that all arrive before the first of them is handled, as over a slow link."""
     assert app._driver is not None

@@ -36,6 +36,7 @@ from tests.support.app import (
     shown_as,
     start,
     table_of,
+    too_small,
     type_at_once,
     until,
 )
@@ -161,7 +162,7 @@ async def test_the_run_under_the_cursor_is_previewed_where_there_is_room(tmp_pat
         old.write_record(record)
         await until(pilot, lambda: "steps    123k of 2.0M (6%)" in shown()[0], "the newer record")
         await pilot.resize_terminal(80, 24)
-        assert not app.screen.query_one("#preview").display
+        await until(pilot, lambda: not app.screen.query_one("#preview").display, "no room for it")
 
 
 async def test_filter_and_clear(tmp_path: Path) -> None:
@@ -428,22 +429,22 @@ async def test_sizes(tmp_path: Path) -> None:
         table = table_of(app)
         assert table.virtual_size.width <= 50  # all of it is there without scrolling
         await pilot.resize_terminal(39, 12)
-        assert "must be at least 40x12, got 39x12" in str(app.screen.query_one("#too-small").render())
+        await until(pilot, lambda: "must be at least 40x12, got 39x12" in too_small(app), "the least size")
         await pilot.resize_terminal(250, 70)
+        await until(pilot, lambda: [str(key.value) for key in table.columns][-1] == "folder", "all columns")
         assert isinstance(app.screen, HomeScreen)
-        assert [str(key.value) for key in table.columns][-1] == "folder"
         for index in range(20):  # a storm
             await pilot.resize_terminal(20 + 12 * index % 230, 5 + 9 * index % 60)
         await pilot.resize_terminal(80, 24)
-        assert isinstance(app.screen, HomeScreen)
-        assert len(app.screen_stack) == 2
+        await shown_as(pilot, HomeScreen)
         await until(pilot, lambda: table.virtual_size.width <= 80, "a table that fits")
+        assert len(app.screen_stack) == 2
         await pilot.press("n", "f3")
         await until(pilot, lambda: app.screen.query("#edit-stage"), "the fields")
         await pilot.resize_terminal(30, 8)
         await pilot.resize_terminal(50, 20)
         await shown_as(pilot, NewRunScreen)
-        assert app.screen.query_one("#edit-stage").size.width > 10
+        await until(pilot, lambda: app.screen.query_one("#edit-stage").size.width > 10, "room to type")
         assert isinstance(app.screen.query_one("#edit-seed"), Input)
 
 

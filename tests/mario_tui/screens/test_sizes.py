@@ -14,7 +14,7 @@ from textual.widgets._footer import FooterKey
 
 from mario_tui.app import MarioApp
 from mario_tui.screens.dashboard import DashboardScreen
-from tests.support.app import recorded_run, shown_as, text, until
+from tests.support.app import recorded_run, shown_as, text, too_small, until
 
 CHARTS = {"chart-return": "4 Mean return", "chart-loss": "5 TD loss", "chart-q": "6 Q estimate"}
 ALWAYS = {"actors", "replay", *CHARTS}
@@ -96,5 +96,4 @@ async def test_every_size_has_what_the_dashboard_is_for(sizes: list[tuple[int, i
             if height == 12:
                 await assert_reachable(pilot, dashboard)
         await pilot.resize_terminal(39, 11)
-        too_small = pilot.app.screen.query_one("#too-small")
-        assert "must be at least 40x12, got 39x11" in str(too_small.render())
+        await until(pilot, lambda: "must be at least 40x12, got 39x11" in too_small(pilot.app), "the least size")
