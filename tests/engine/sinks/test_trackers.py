@@ -8,9 +8,9 @@ import os
 import shutil
 import socket
 import sqlite3
-import struct
 import subprocess
 import sys
+from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from engine.sinks.dispatcher import Dispatcher
 from engine.sinks.foreign import ForeignSink
 from tests.engine.sinks.test_sinks_of_a_run import EPISODE, evaluation, has_ended
 from tests.support.policy_files import shipped
-from tests.support.program import run_program, wait_until
+from tests.support.program import Terminal, json_lines, run_program, wait_until
 
 FAILED = Failed(reason="a bug", traceback="", log_path="", checkpoint=None)
 OFFERED = ("wandb", "mlflow", "trackio")
@@ -109,52 +109,34 @@ def test_wandb_has_the_whole_run_in_its_folder(tmp_path: Path) -> None:
     (folder / "wandb").mkdir(parents=True)
     (folder / "wandb" / "settings").write_text("[default]\nrun_group = chosen-by-a-folder\n")
     write_two_hosts("wandb", folder)
-    first, second = map(records, sorted(folder.glob("wandb/offline-run-*/run-*.wandb")))
-    run, resumed = (next(record.run for record in found if record.HasField("run")) for found in (first, second))
-    assert (run.display_name, list(run.tags), run.notes) == ("tried", ["baseline", "new-net"], "the first try")
-    assert (run.project, run.run_group) == ("mario-tui", "")
-    assert run.run_id == resumed.run_id
-    assert wandb_config(run)["learning_rate"] == told(folder).options["learning_rate"]
-    assert (wandb_config(run)["steps"], wandb_config(resumed)["steps"]) == (2_000_000, 3_000_000)
-    points = [{key: point[key] for key in ("env_steps", "eval/mean_return") if key in point} for point in rows(first)]
-    assert points == [
-        {"env_steps": 1},
-        {"env_steps": 20, "eval/mean_return": 0.0},
-        {"env_steps": 15, "eval/mean_return": 0.0},
-    ]
-    assert [point["env_steps"] for point in rows(second)] == [30]
-    assert [record.exit.exit_code for record in first if record.HasField("exit")] == [1]
-    metric = next(record.metric for record in first if record.HasField("metric"))
-    assert (metric.glob_name, metric.step_metric) == ("*", "env_steps")
+    first, second = map(records, sorted(folder.glob("wandb/offline-run-*")))
+    (run,), (resumed,) = first["run"], second["run"]
+    assert (run["display_name"], run["tags"], run["notes"]) == ("tried", ["baseline", "new-net"], "the first try")
+    assert run["project"] == "mario-tui" and "run_group" not in run
+    assert run["run_id"] == resumed["run_id"]
+    assert run["config"]["update"]["learning_rate"] == told(folder).options["learning_rate"]
+    assert [each["config"]["update"]["steps"] for each in (run, resumed)] == [2_000_000, 3_000_000]
+    points = [point["item"] for point in first["history"]]
+    assert [(point["env_steps"], point.get("eval/mean_return")) for point in points] == [(1, None), (20, 0), (15, 0)]
+    assert [point["item"]["env_steps"] for point in second["history"]] == [30]
+    assert [end["exit_code"] for end in first["exit"]] == [1]
+    (metric,) = first["metric"]
+    assert (metric["glob_name"], metric["step_metric"]) == ("*", "env_steps")
     assert not [path for path in folder.rglob("*") if path.is_symlink()]  # with one, the run could not be resumed
+    viewer = Terminal("leet", "wandb", cwd=folder, columns=120, rows=40, program=[sys.executable, "-m", "wandb"])
+    viewer.wait_for("Runs [2 items]", "eval/mean_return", "[x: env_steps]", "Name: tried", "Notes: the first try")
+    viewer.send("q")
+    assert viewer.wait() == 0
 
 
-def records(path: Path) -> list[Any]:
-    """What a folder that is not uploaded yet holds. W&B reads it only in its Go program, so this reads its frame, which
-    is that of LevelDB's log: blocks of 32 KiB with whole records, or first, middle and last parts of them."""
-    from wandb.proto import wandb_internal_pb2
-
-    content, at, found, whole = path.read_bytes(), 7, [], b""
-    assert content.startswith(b":W&B")
-    while at < len(content):
-        if at % 2**15 > 2**15 - 7:  # no room for a head
-            at += -at % 2**15
-        length, kind = struct.unpack_from("<HB", content, at + 4)
-        at, whole = at + 7 + length, whole + content[at + 7 : at + 7 + length]
-        if kind in (1, 4):  # whole, or its last part
-            found.append(wandb_internal_pb2.Record.FromString(whole))
-            whole = b""
+def records(folder: Path) -> dict[str, list[Any]]:
+    """What a run's folder that is not uploaded yet holds, by kind, as W&B's own reader tells it."""
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(folder)]
+    read = subprocess.run(command, capture_output=True, check=True, text=True)
+    found = defaultdict[str, list[Any]](list)
+    for record in json_lines(read.stdout):
+        found[record["type"]].append(record[record["type"]])
     return found
-
-
-def wandb_config(run: Any) -> dict[str, Any]:
-    return {item.key: json.loads(item.value_json) for item in run.config.update}
-
-
-def rows(found: list[Any]) -> list[dict[str, Any]]:
-    """Its history, point by point."""
-    points = [record.history.item for record in found if record.HasField("history")]
-    return [{item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in point} for point in points]
 
 
 @pytest.mark.long
@@ -230,11 +212,11 @@ def test_wandb_keeps_the_policy_if_asked(tmp_path: Path) -> None:
     folder = tmp_path / "tried"
     policy = policy_in(folder)
     write("wandb:policy", told(folder), Restart(env_steps=0), FAILED)
-    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    (artifact,) = (record.artifact for record in records(log) if record.HasField("artifact"))
-    (entry,) = artifact.manifest.contents
-    assert (artifact.type, entry.path, entry.size) == ("model", BEST_POLICY_FILE, len(policy))
-    assert Path(entry.local_path).read_bytes() == policy and folder in Path(entry.local_path).parents
+    (run,) = folder.glob("wandb/offline-run-*")
+    (artifact,) = records(run)["artifact"]
+    (entry,) = artifact["manifest"]["contents"]
+    assert (artifact["type"], entry["path"], int(entry["size"])) == ("model", BEST_POLICY_FILE, len(policy))
+    assert Path(entry["local_path"]).read_bytes() == policy and folder in Path(entry["local_path"]).parents
 
 
 @pytest.mark.parametrize(
