@@ -24,6 +24,7 @@ from engine.games.mario.task import MarioTask
 
 OURS, NES_PY = "ours", "nes-py through our protocol"
 PACKAGE, RETRO, CYNES = "gym-super-mario-bros 7.4", "stable-retro 1.0.0", "cynes 0.1"
+TURBO = "env-supermariobrosnes-turbo-emu 0.7"
 ACTIONS = 5  # right-only
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 WHOLE_SCREEN, DEFAULT_VIEW = "84x84", "50x60-red"
@@ -35,12 +36,13 @@ NEEDED = {
     },
     CYNES: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "cynes": "cynes==0.1.*"},
     RETRO: {"gymnasium": "gymnasium", "cv2": "opencv-python-headless", "stable_retro": "stable-retro==1.0.0"},
+    TURBO: {"gymnasium": "gymnasium", "env_supermariobrosnes_turbo_emu": "env-supermariobrosnes-turbo-emu==0.7.*"},
 }
 
 
 @dataclass
 class Contestant:
-    """A row of the table. `step` steps all lanes; it is None if a package is missing, which `missing` names."""
+    """A row of the table. `step` steps all lanes; it is None if something is missing, which `missing` names."""
 
     kind: str
     how: str
@@ -125,6 +127,29 @@ def in_workers(cleanup: contextlib.ExitStack, make: Callable[[], Any], workers: 
     return lambda: envs.step(rng.integers(0, ACTIONS, workers))
 
 
+def turbo(cleanup: contextlib.ExitStack, lanes: int, threads: int) -> Callable[[], Any]:
+    """A batch of lanes, which are reset by a second call. Raises `ValueError` without a cartridge of the user."""
+    from env_supermariobrosnes_turbo_emu import EnvSuperMarioBrosNesTurboEmuVecEnv
+
+    env = EnvSuperMarioBrosNesTurboEmuVecEnv(
+        "SuperMarioBros-Nes-v0",
+        state="Level1-1",
+        use_restricted_actions=[[], ["RIGHT"], ["RIGHT", "A"], ["RIGHT", "B"], ["RIGHT", "A", "B"]],
+        num_envs=lanes,
+        num_threads=threads,
+    )
+    cleanup.callback(env.close)
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+
+    def step() -> None:
+        _, _, terminated, truncated, _ = env.step(rng.integers(0, ACTIONS, lanes))
+        if (ended := terminated | truncated).any():
+            env.reset(options={"reset_mask": ended})
+
+    return step
+
+
 def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
     """All contestants, ready to step."""
     rows = []
@@ -142,11 +167,22 @@ def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
             row.step = in_workers(cleanup, make, workers) if workers else in_process(cleanup, make)
         rows.append(row)
 
+    def add_turbo(lanes: int, threads: int) -> None:
+        row = Contestant(TURBO, "one call", lanes, min(threads, CORES), missing=not_installed(TURBO))
+        if not row.missing:
+            try:
+                row.step = turbo(cleanup, lanes, threads)
+            except ValueError:
+                row.missing = "accepts one cartridge, which you must have: smb-turbo import FILE.nes"
+        rows.append(row)
+
     for view in (WHOLE_SCREEN, DEFAULT_VIEW):
         for lanes, threads in ((1, 1), (16, 1), (256, 1), (16, 2), (256, 2)):
             add_ours(OURS, lanes, threads, view)
     for threads in (1, 2):
         add_ours(NES_PY, 16, threads)
+    for lanes, threads in ((1, 1), (256, 1), (256, 2)):
+        add_turbo(lanes, threads)
     for workers in (0, 1, 2, 4):
         add_peer(PACKAGE, package_mario, workers)
     for workers in (0, 2):

@@ -5,9 +5,10 @@
 All contestants play random right-only actions, four frames per step, and return stacks of four grayscale 84x84 frames,
 reward, end, info, with automatic resets. Rates are in wall time. The contestants take turns, so that slow phases of the
 machine affect all of them; the table shows medians over the rounds. Peers that are not installed get a row that says
-so. To install all of them:
+so, and so does env-supermariobrosnes-turbo-emu without its cartridge (`smb-turbo import FILE.nes`): it accepts another
+one than gym-super-mario-bros brings. To install all of them:
 
-    pip install gymnasium opencv-python-headless stable-retro==1.0.0 'cynes==0.1.*'
+    pip install gymnasium opencv-python-headless stable-retro==1.0.0 'cynes==0.1.*' env-supermariobrosnes-turbo-emu
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.contestants import CORES, NES_PY, OURS, PACKAGE, RETRO, WHOLE_SCREEN, Contestant, line_up
+from bench.contestants import CORES, NES_PY, OURS, PACKAGE, RETRO, TURBO, WHOLE_SCREEN, Contestant, line_up
 from engine.games.mario.lanes import make_emulator
 from engine.runtime.processor import processor_name
 
 WIDTH = 132
+PEERS = {"package": PACKAGE, "retro": RETRO, "turbo": TURBO}
 FIRST_CALL = """
 import time; start = time.perf_counter()
 import numpy as np
@@ -83,7 +85,7 @@ def scaling(rows: list[Contestant]) -> dict[str, float | None]:
             same = (row.kind, row.lanes, row.view, 1)
             (one,) = [r.median for r in rows if (r.kind, r.lanes, r.view, r.cores) == same]
             found[f"{row.kind}, {row.lanes} lanes, {row.view}"] = ratio(row.median, one)
-    for kind in (PACKAGE, RETRO):
+    for kind in PEERS.values():
         found[f"{kind}, best"] = ratio(best(rows, kind, 2), best(rows, kind, 1))
     return found
 
@@ -113,15 +115,13 @@ def report(rows: list[Contestant]) -> dict[str, Any]:
         ],
         "best": {
             f"on {cores} core{'s' * (cores > 1)}": {
-                "to_package": ratio(best(rows, OURS, cores), best(rows, PACKAGE, cores)),
-                "to_retro": ratio(best(rows, OURS, cores), best(rows, RETRO, cores)),
+                f"to_{name}": ratio(best(rows, OURS, cores), best(rows, kind, cores)) for name, kind in PEERS.items()
             }
             for cores in (1, 2)
         }
         | {
             "per CPU second on 1 core": {
-                "to_package": ratio(cpu_best(rows, OURS), cpu_best(rows, PACKAGE)),
-                "to_retro": ratio(cpu_best(rows, OURS), cpu_best(rows, RETRO)),
+                f"to_{name}": ratio(cpu_best(rows, OURS), cpu_best(rows, kind)) for name, kind in PEERS.items()
             }
         },
         "scaling_two_cores_to_one": scaling(rows),
@@ -140,7 +140,7 @@ def table(numbers: dict[str, Any]) -> Table:
         what = f"{row['what']}, {row['how']}" + (f", {row['view']}" if row["view"] != WHOLE_SCREEN else "")
         counts = (str(row["lanes"]), str(row["cores"]))
         if row["missing"]:
-            found.add_row(what, *counts, "–", "not installed")
+            found.add_row(what, *counts, "–", "missing")
             continue
         rates = row["env_steps_per_s"]
         ratios = (times(row["to_package_one_core"]), times(row["to_retro_one_core"]))
@@ -157,10 +157,8 @@ def print_rest(console: Console, numbers: dict[str, Any]) -> None:
     for line in dict.fromkeys(f"{row['what']}: {row['missing']}" for row in numbers["rows"] if row["missing"]):
         console.print(line)
     for where, found in numbers["best"].items():
-        console.print(
-            f"our best {where} to theirs there: {times(found['to_package'])} {PACKAGE}, "
-            f"{times(found['to_retro'])} {RETRO}"
-        )
+        ratios = ", ".join(f"{times(found[f'to_{name}'])} {kind}" for name, kind in PEERS.items())
+        console.print(f"our best {where} to theirs there: {ratios}")
     for name, found in numbers["first_call"].items():
         console.print(
             f"fresh process, {name} cache: first step after {found['first_step_s']:.2f} s "
