@@ -2,9 +2,9 @@
 
     python -m bench.learners LEARNER GAME BOARD MINUTES SEED
 
-Stable-Baselines3, Tianshou and a loop in CleanRL's style learn with our environments through Gymnasium, with one
-network and one set of options: DQN, batches of 64, one sample learned per step, gamma 0.97, learning rate 5e-4, uniform
-replay of 100,000 transitions, epsilon from 1 to 0.05 in 50,000 steps. Jumanji's A2C learns with Jumanji's own
+Stable-Baselines3, Tianshou, TorchRL and a loop in CleanRL's style learn with our environments through Gymnasium, with
+one network and one set of options: DQN, batches of 64, one sample learned per step, gamma 0.97, learning rate 5e-4,
+uniform replay of 100,000 transitions, epsilon from 1 to 0.05 in 50,000 steps. Jumanji's A2C learns with Jumanji's own
 environments and options. Every score is printed as a line of JSON: the mean of greedy games (of A2C: of greedy or
 sampled ones, whichever is higher).
 """
@@ -227,6 +227,42 @@ def tianshou(task: Task, minutes: float) -> None:
     )
 
 
+def torchrl(task: Task, minutes: float) -> None:
+    """Its DQN, put together as in its example for CartPole; it does not know of legal actions."""
+    from tensordict.nn import TensorDictSequential
+    from torchrl.collectors import Collector
+    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+    from torchrl.envs import GymWrapper, SerialEnv
+    from torchrl.modules import EGreedyModule, QValueActor
+    from torchrl.objectives import DQNLoss, HardUpdate
+
+    torch.manual_seed(task.seed)
+    envs = SerialEnv(GAMES, lambda: GymWrapper(scaled(task), categorical_action_encoding=True))
+    envs.set_seed(task.seed)
+    network = q_network(task.environment())
+    actor = QValueActor(network, in_keys=["observation"], spec=envs.action_spec_unbatched, action_space="categorical")
+    explorer = EGreedyModule(actor.spec, eps_init=1.0, eps_end=EPSILON, annealing_num_steps=EPSILON_STEPS)
+    replay = TensorDictReplayBuffer(storage=LazyTensorStorage(REPLAY), batch_size=BATCH)
+    loss = DQNLoss(actor, loss_function="smooth_l1", delay_value=True, action_space="categorical")
+    loss.make_value_estimator(gamma=GAMMA)
+    target = HardUpdate(loss, value_network_update_interval=TARGET_EVERY)
+    optimizer = torch.optim.Adam(loss.parameters(), LEARNING_RATE)
+    judge = Judge(lambda: task.score(lambda boards, _: greedy(network, boards)), minutes)
+    steps = 0
+    for played in Collector(
+        envs, TensorDictSequential(actor, explorer), frames_per_batch=BATCH, init_random_frames=BURNIN
+    ):
+        replay.extend(played.reshape(-1))
+        explorer.step(played.numel())
+        steps += played.numel()
+        judge.after(steps)
+        if steps > BURNIN:
+            optimizer.zero_grad()
+            loss(replay.sample())["loss"].backward()
+            optimizer.step()
+            target.step()
+
+
 class Learner(Protocol):
     def __call__(self, task: Task, minutes: float) -> None: ...
 
@@ -234,14 +270,15 @@ class Learner(Protocol):
 LEARNERS: dict[str, Learner] = {
     "stable-baselines3": stable_baselines3,
     "tianshou": tianshou,
+    "torchrl": torchrl,
     "cleanrl-style": cleanrl_style,
     "jumanji-a2c": jumanji_a2c,
 }
-NEEDED = {"stable-baselines3": "stable_baselines3", "tianshou": "tianshou", "cleanrl-style": "torch",
-          "jumanji-a2c": "rlax"}  # fmt: skip
+NEEDED = {"stable-baselines3": "stable_baselines3", "tianshou": "tianshou", "torchrl": "torchrl",
+          "cleanrl-style": "torch", "jumanji-a2c": "rlax"}  # fmt: skip
 
 
 if __name__ == "__main__":
     learner, game, board, minutes, seed = sys.argv[1:]
-    with contextlib.suppress(TimeOver):
+    with contextlib.suppress(TimeOver), contextlib.redirect_stdout(sys.stderr):
         LEARNERS[learner](Task(game, board, int(seed)), float(minutes))
