@@ -1,4 +1,6 @@
-"""MkDocs hook: files of the repository outside `docs/` that pages link to become part of the site.
+"""MkDocs hooks: the pages' tables of keys, and files of the repository outside `docs/` that pages link to.
+
+`<!-- keys: PLACE -->` becomes the table of that screen's keys, from `mario_tui.data.keys`.
 
 MkDocs only knows files below `docs/`, but pages show pictures of `bench/` and `tests/` and link to `CONTRIBUTING.md`
 and to `bench/experiments/`, with relative links that also work on a Git server. Here such a file gets the address
@@ -10,15 +12,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from posixpath import dirname, normpath, relpath
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, unquote
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from mario_tui.data.keys import Place, keys_in, shown_name
+
 ROOT = Path(__file__).parent.parent
 _PREFIX = "repository/"
+_KEYS = re.compile(r"^<!-- keys: (\w+) -->$", re.MULTILINE)
+_OF_CHARTS = "Charts: "
 _LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -43,7 +49,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if page.file.src_uri.startswith(_PREFIX):
         return markdown  # written for its place in the site already
-    return _for_the_site(markdown, f"docs/{page.file.src_uri}")
+    return _for_the_site(_KEYS.sub(_key_table, markdown), f"docs/{page.file.src_uri}")
+
+
+def _key_table(found: re.Match[str]) -> str:
+    """The keys of one screen without those of its charts, which several screens share: they are `every_chart`."""
+    of_charts = found[1] == "every_chart"
+    place = cast(Place, "charts" if of_charts else found[1])
+    rows = ["| key | action |", "|---|---|"]
+    for key in keys_in(place):
+        if key.help.startswith(_OF_CHARTS) == of_charts:
+            names = ", ".join(f"`{name}`" for name in shown_name(key).split(" or "))
+            help = key.help.removeprefix(_OF_CHARTS)
+            rows.append(f"| {names} | {help[0].upper()}{help[1:]} |")
+    return "\n".join(rows)
 
 
 def _for_the_site(text: str, page: str) -> str:
