@@ -4,8 +4,8 @@
     python -m engine.commands.release_policy DISTILLED.safetensors --name NAME
 
 The weights are stored as float16 unless the policy plays worse with them. `--judge` plays policies again whose games
-have several conditions, and rewrites their cards. `--table` only prints the tables of `docs/policies.md`, and
-the one of `bench/experiments/policies.md`.
+have several conditions, and rewrites their cards. `--table` only prints the tables of
+`bench/experiments/policies.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is measured of a policy that comes with the package, and the tables of `docs/policies.md` and
+"""What is measured of a policy that comes with the package, and the tables of
 `bench/experiments/policies.md`."""
 
 from __future__ import annotations
