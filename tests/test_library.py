@@ -114,7 +114,6 @@ def test_examples_run_one_after_the_other(page: Path, tmp_path: Path, monkeypatc
     blocks = PYTHON.findall(page.read_text("utf-8"))
     checks = AFTER if page == LIBRARY else [lambda _: None] * len(blocks)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(ROOT / "tests" / "support" / "plugin_game")  # whose parts a page shows one by one
     names: Names = {}
     for block, check in zip(blocks, checks, strict=True):
         exec(block, names)
