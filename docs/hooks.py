@@ -1,6 +1,7 @@
 """MkDocs hooks: the pages' tables of keys, and files of the repository outside `docs/` that pages link to.
 
-`<!-- keys: PLACE -->` becomes the table of that screen's keys, from `mario_tui.data.keys`.
+`<!-- keys: PLACE -->` becomes the table of that screen's keys, from `mario_tui.data.keys`; `<!-- packages -->` that of
+the engine's packages, from `pyproject.toml` and their docstrings.
 
 MkDocs only knows files below `docs/`, but pages show pictures of `bench/` and `tests/` and link to `CONTRIBUTING.md`
 and to `bench/experiments/`, with relative links that also work on a Git server. Here such a file gets the address
@@ -9,7 +10,9 @@ and to `bench/experiments/`, with relative links that also work on a Git server.
 
 from __future__ import annotations
 
+import ast
 import re
+import tomllib
 from pathlib import Path
 from posixpath import dirname, normpath, relpath
 from typing import Any, cast
@@ -49,7 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if page.file.src_uri.startswith(_PREFIX):
         return markdown  # written for its place in the site already
-    return _for_the_site(_KEYS.sub(_key_table, markdown), f"docs/{page.file.src_uri}")
+    markdown = _KEYS.sub(_key_table, markdown).replace("<!-- packages -->", _package_table())
+    return _for_the_site(markdown, f"docs/{page.file.src_uri}")
 
 
 def _key_table(found: re.Match[str]) -> str:
@@ -62,6 +66,19 @@ def _key_table(found: re.Match[str]) -> str:
             names = ", ".join(f"`{name}`" for name in shown_name(key).split(" or "))
             help = key.help.removeprefix(_OF_CHARTS)
             rows.append(f"| {names} | {help[0].upper()}{help[1:]} |")
+    return "\n".join(rows)
+
+
+def _package_table() -> str:
+    """The engine's packages, from the highest layer to the lowest, with the first sentences of their docstrings."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contract = next(each for each in pyproject["tool"]["importlinter"]["contracts"] if each["containers"] == ["engine"])
+    rows = ["| package | holds |", "|---|---|"]
+    for name in (name for layer in contract["layers"] for name in layer.split(" | ")):
+        path = ROOT / "engine" / name
+        source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
+        first = re.split(r"(?<=\.)\s", ast.get_docstring(ast.parse(source)) or "")[0]
+        rows.append(f"| `engine.{name}` | {' '.join(first.split())} |")
     return "\n".join(rows)
 
 
