@@ -1,7 +1,7 @@
-"""The table "Where to add" of docs/architecture.md: what its rows name is all that has to be touched.
+"""The list "Where to add" of docs/architecture.md: what its entries name is all that has to be touched.
 
 A copy of both packages gets a game of its own, a network, a result, options, a runner and a command, each in the places
-of its row, and trains with all of them. What packages of others add is tried elsewhere (test_plugins.py,
+of its entry, and trains with all of them. What packages of others add is tried elsewhere (test_plugins.py,
 test_sinks_of_a_run.py).
 """
 
