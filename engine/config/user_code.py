@@ -10,6 +10,8 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +19,16 @@ from typing import Any
 
 from engine.config.fields import ConfigError
 from engine.config.games import described, games
-from engine.runtime.text import printable
+from engine.errors import UserError
+from engine.runtime.text import printable, shortened
 
 _EXTRAS = {"minatar": "minatar", "ale_py": "atari", "box2d": "box2d", "pygame": "pygame"}
 """The extras of mario-tui that bring known packages."""
+_NOT_OF_USER = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).parents[1]}/")
+"""How paths of code begin that is Python's or the engine's."""
+_INSTALLED = ("site-packages", "dist-packages")
+_MOST = 300
+"""Most characters of an error of the user's code."""
 
 
 def named_code(values: Mapping[str, Any]) -> dict[str, str]:
@@ -57,7 +65,7 @@ def import_module(module: str, field: str) -> ModuleType:
         return _of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = error.name or module
-        raise ConfigError(field, with_extra(f"there is no module {missing}", missing)) from None
+        raise ConfigError(field, with_extra(f"there is no module {missing}{place_of(error)}", missing)) from None
     except Exception as error:
         raise ConfigError(field, f"{module} can't be imported: {described_error(error)}") from None
 
@@ -82,8 +90,21 @@ def _of_file(path: Path) -> ModuleType:
 
 
 def described_error(error: BaseException) -> str:
-    """An error in a line: its type and what it says."""
-    return f"{type(error).__name__}: {in_a_line(str(error))}"
+    """An error in a line: what it says and, unless that is written for the user, its type and the last line of the
+    user's own code that it passed: `ValueError: no such level (my_env.py:12)`."""
+    if isinstance(error, UserError):
+        return str(error)
+    return f"{type(error).__name__}: {shortened(in_a_line(str(error)), _MOST)}{place_of(error)}"
+
+
+def place_of(error: BaseException) -> str:
+    """` (FILE:LINE)`, or nothing if no code of the user's had part in the error."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        path = Path(frame.f_code.co_filename)
+        if not str(path).startswith(_NOT_OF_USER) and not set(_INSTALLED) & set(path.parts):
+            place = f" ({printable(path.name)}:{line})"
+    return place
 
 
 def with_extra(text: str, package: str = "") -> str:

@@ -83,6 +83,8 @@ class Faulty(gymnasium.Env[Any, Any]):
     def _fail(self, observation: Any) -> tuple[Any, float]:
         if self._fault == "raise":
             raise RuntimeError("the joint is broken")
+        if self._fault == "value":
+            raise ValueError("no such joint")
         if self._fault == "hang":
             threading.Event().wait()
         reward = float("nan") if self._fault == "reward" else 1.0

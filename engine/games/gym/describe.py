@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, Space
 
 from engine.config.fields import ConfigError
+from engine.config.user_code import described_error
 from engine.games.gym.making import make_environment
 from engine.games.gym.observations import Observations
 from engine.games.gym.spaces import ASKED_OF, MAX_ACTIONS, MAX_NUMBERS, Spaces, Told
@@ -73,7 +74,7 @@ def spaces_of(env: str, env_args: str, env_import: str, normalize: bool) -> Spac
     try:
         first, info = made.reset(seed=0)
     except Exception as error:
-        raise ConfigError("env", f"{env}: reset raises {type(error).__name__}: {printable(str(error))}") from None
+        raise ConfigError("env", f"{env}: reset raises {described_error(error)}") from None
     spec = made.spec
     spaces = msgspec.structs.replace(
         _observed(env, made.observation_space),
@@ -90,12 +91,15 @@ def spaces_of(env: str, env_args: str, env_import: str, normalize: bool) -> Spac
     seen = Observations(spaces, View(spaces.shape, "float32", 1))
     try:
         seen.checked(first)
-    except ValueError as error:
-        raise ConfigError("env", f"{env}: after its reset {error}") from None
+    except Exception as error:
+        raise ConfigError("env", f"{env}: after its reset {described_error(error)}") from None
     if normalize:
         if spaces.kind != "vector":
             raise ConfigError("normalize", f"must be off for {env}, whose observations are not vectors")
-        mean, deviation = _statistics(made, seen, actions)
+        try:
+            mean, deviation = _statistics(made, seen, actions)
+        except Exception as error:
+            raise ConfigError("env", f"{env}: in random play {described_error(error)}") from None
         spaces = msgspec.structs.replace(spaces, mean=mean, deviation=deviation)
     with contextlib.suppress(Exception):
         made.close()

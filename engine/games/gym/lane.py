@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from engine.config.user_code import described_error
 from engine.envs.episode import LARGEST_RETURN
+from engine.errors import UserError
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import GymOptions
 from engine.games.gym.pictures import fitted, of_planes, of_vector
@@ -113,7 +114,7 @@ class Lane:
                 terminated, truncated = bool(ended), bool(cut) and not ended
                 before, self._raw = self._raw, self._observations.checked(observation)
             if not abs(reward) <= LARGEST_RETURN:
-                raise ValueError(f"a reward must be a number within 1e15, got {reward}")
+                raise UserError(f"a reward must be a number within 1e15, got {reward}")
             mask = self._mask_of(info)
         except Exception as error:
             self.steps += own_steps + 1
@@ -135,18 +136,18 @@ class Lane:
             return None
         mask = np.asarray(info["action_mask"]) != 0
         if mask.shape != (len(self._spaces.actions),) or not mask.any():
-            raise ValueError(f"an action_mask must have {len(self._spaces.actions)} values, one of them not 0")
+            raise UserError(f"an action_mask must have {len(self._spaces.actions)} values, one of them not 0")
         return mask
 
     def _fail(self, error: Exception) -> None:
         """Make the environment anew. Raises `HopelessError` if that has been done `_TRIES` times and no episode was
         whole."""
-        said = str(error) if type(error) is ValueError else described_error(error)
-        where = f"{self._name}: lane {self._number}, episode {self.episode:,}, step {self.steps:,}: {said}"
+        where = f"{self._name}: lane {self._number}, episode {self.episode:,}, step {self.steps:,}"
+        said = f"{where}: {described_error(error)}"
         self._failures += 1
         if self._failures > _TRIES:
-            raise HopelessError(f"{where}; it has been made anew {_TRIES} times") from error
-        _LOG.warning("%s; it is made anew", where)
+            raise HopelessError(f"{said}; it has been made anew {_TRIES} times") from error
+        _LOG.warning("%s; it is made anew", said)
         self._make_anew()
 
     def rewind(self) -> None:

@@ -10,7 +10,8 @@ import gymnasium
 from gymnasium import error
 
 from engine.config.fields import ConfigError
-from engine.config.user_code import described_error, import_module, import_named, in_a_line, with_extra
+from engine.config.user_code import described_error, import_module, import_named, in_a_line, place_of, with_extra
+from engine.runtime.text import did_you_mean
 
 _REGISTERING = {"MinAtar": "minatar.gym:register_envs", "ALE": "ale_py:"}
 """What registers the ids of known namespaces; without a function, the import does."""
@@ -32,12 +33,15 @@ def make_environment(env: str, env_args: str, env_import: str, **others: Any) ->
         return gymnasium.make(id, disable_env_checker=True, **arguments)
     except error.DependencyNotInstalled as failure:
         raise ConfigError("env", f"{id}: {with_extra(str(failure))}") from None
-    except error.Error as failure:  # an unknown id, with Gymnasium's suggestion
+    except (error.NameNotFound, error.VersionNotFound, error.DeprecatedEnv):
+        raise ConfigError("env", f"Environment {id} doesn't exist{did_you_mean(id, gymnasium.registry)}") from None
+    except error.Error as failure:  # with Gymnasium's advice
         raise ConfigError("env", in_a_line(str(failure))) from None
-    except TypeError as failure:
-        raise ConfigError("env_args", f"{id} does not take them: {in_a_line(str(failure))}") from None
     except Exception as failure:
-        raise ConfigError("env", f"{id} can't be made: {described_error(failure)}") from None
+        raised = (isinstance(failure, TypeError) and failure.__cause__) or failure  # which Gymnasium raises again
+        if isinstance(raised, TypeError) and not place_of(raised):
+            raise ConfigError("env_args", f"{id} does not take them: {in_a_line(str(raised))}") from None
+        raise ConfigError("env", f"{id} can't be made: {described_error(raised)}") from None
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from engine.errors import UserError
 from engine.games.gym.spaces import Spaces
 from engine.games.gym.view import View
 from engine.runtime.stored_arrays import LARGEST_OBSERVATION
@@ -29,13 +30,13 @@ class Observations:
         self._flat = spaces.kind == "image" and spaces.shape[2] == 1
 
     def checked(self, observation: Any) -> Raw:
-        """The observation as an array of the promised shape, planes last. Raises `ValueError` if it is not what the
+        """The observation as an array of the promised shape, planes last. Raises `UserError` if it is not what the
         environment promised."""
         spaces = self._spaces
         if spaces.kind == "one-hot":
             number = int(observation)
             if not 0 <= number < spaces.shape[0]:
-                raise ValueError(f"an observation must be between 0 and {spaces.shape[0] - 1}, got {number}")
+                raise UserError(f"an observation must be between 0 and {spaces.shape[0] - 1}, got {number}")
             vector = np.zeros(spaces.shape, np.float32)
             vector[number] = 1.0
             return vector
@@ -43,16 +44,16 @@ class Observations:
         if raw.dtype == np.float32 and raw.shape == spaces.shape and raw.ndim == 1 and raw.dot(raw) < _SURELY_FINITE:
             return raw  # as most vectors are: what follows takes three times as long
         if raw.dtype.kind not in "biuf":
-            raise ValueError(f"an observation must have numbers, got {raw.dtype}")
+            raise UserError(f"an observation must have numbers, got {raw.dtype}")
         if spaces.kind == "vector":
             raw = raw.astype(np.float32).reshape(-1) if raw.size == spaces.shape[0] else raw
             if raw.shape != spaces.shape:
-                raise ValueError(f"an observation must have the shape {spaces.shape}, got {raw.shape}")
+                raise UserError(f"an observation must have the shape {spaces.shape}, got {raw.shape}")
         elif raw.shape != self._raw_shape and not (self._flat and raw.shape == self._raw_shape[:2]):
-            raise ValueError(f"an observation must have the shape {self._raw_shape}, got {raw.shape}")
+            raise UserError(f"an observation must have the shape {self._raw_shape}, got {raw.shape}")
         if raw.dtype.kind == "f" and not (np.abs(raw) <= LARGEST_OBSERVATION).all():
             what = "NaN" if np.isnan(raw).any() else "a number beyond 1e30"
-            raise ValueError(f"an observation has {what}")
+            raise UserError(f"an observation has {what}")
         if spaces.kind == "vector":
             return raw
         if raw.ndim == 2:

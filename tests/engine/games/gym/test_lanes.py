@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,7 +17,7 @@ from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
 from engine.protocol.failures import HopelessError
-from tests.support.gym_envs import FAULTY, SIZE, SQUARES, Faulty
+from tests.support.gym_envs import FAULTY, HERE, SIZE, SQUARES, Faulty
 
 
 def lanes_of(game: str, lanes: int = 1, **options: Any) -> Lanes:
@@ -27,6 +28,11 @@ def lanes_of(game: str, lanes: int = 1, **options: Any) -> Lanes:
 
 def steps(lanes: Lanes, action: int, count: int) -> list[VectorStep]:
     return [lanes.step(np.full(lanes.lanes, action)) for _ in range(count)]
+
+
+def line_of(text: str) -> int:
+    """The number of the line of the environments' file that has the text."""
+    return next(number for number, line in enumerate(Path(HERE).read_text().split("\n"), 1) if text in line)
 
 
 @pytest.fixture
@@ -122,7 +128,8 @@ def test_the_loss_of_a_life_ends_what_is_learned_but_not_the_episode() -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("raise", "RuntimeError: the joint is broken"),
+        ("raise", f"RuntimeError: the joint is broken (gym_envs.py:{line_of('the joint is broken')})"),
+        ("value", f"ValueError: no such joint (gym_envs.py:{line_of('no such joint')})"),
         ("nan", "an observation has NaN"),
         ("huge", "an observation has a number beyond 1e30"),
         ("shape", "an observation must have the shape (3,), got (5,)"),
@@ -137,7 +144,7 @@ def test_a_fault_cuts_the_episode_off_and_the_environment_is_made_anew(
     with caplog.at_level(logging.WARNING, "engine"):
         played = steps(lanes, 0, 20)
     (line,) = (record.getMessage() for record in caplog.records)
-    assert line.startswith("Faulty-v0: lane 0, episode ") and said in line and line.endswith("; it is made anew")
+    assert line.startswith("Faulty-v0: lane 0, episode ") and line.endswith(f": {said}; it is made anew")
     (cut,) = (step for step in played if (step.truncated & ~step.from_start).any())
     assert cut.rewards[0] == 0 and np.isfinite(cut.frames).all() and np.isfinite(cut.final_frames).all()
 
@@ -145,5 +152,7 @@ def test_a_fault_cuts_the_episode_off_and_the_environment_is_made_anew(
 @pytest.mark.usefixtures("_fresh")
 def test_faults_that_do_not_end_end_the_run() -> None:
     lanes = lanes_of(FAULTY, env_args=json.dumps({"fault": "raise", "good": 6, "times": 1000}))
-    with pytest.raises(HopelessError, match=r"lane 0, episode .*the joint is broken; it has been made anew 3 times"):
+    with pytest.raises(
+        HopelessError, match=r"lane 0, episode .*the joint is broken \(gym_envs.*\); it has been made anew 3 times"
+    ):
         steps(lanes, 0, 50)

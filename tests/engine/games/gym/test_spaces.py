@@ -49,7 +49,8 @@ def test_statistics_are_those_of_random_play() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"game": "gym:Cartpol-v1"}, "--env Environment `Cartpol` doesn't exist. Did you mean: `CartPole`?"),
+        ({"game": "gym:Cartpol-v1"}, "--env Environment Cartpol-v1 doesn't exist; did you mean CartPole-v1?"),
+        ({"game": "gym:Nowhere/Env-v0"}, "--env Namespace Nowhere not found. Have you installed the proper package"),
         ({"game": "gym:Pendulum-v1"}, "--env Pendulum-v1: its actions are Box(-2.0, 2.0, (1,), float32); accepted"),
         ({"game": "gym:Blackjack-v1"}, "--env Blackjack-v1: its observations are Tuple(Discrete(32), Discrete(11)"),
         ({"game": "gym:nowhere:Env-v0"}, "--env there is no module nowhere"),
@@ -68,6 +69,48 @@ def test_what_can_not_be_played_is_one_line(options: dict[str, Any], line: str) 
     with pytest.raises(ConfigError) as refused:
         make_config(options)
     assert str(refused.value).startswith(line) and "\n" not in str(refused.value)
+
+
+BROKEN = """
+import gymnasium, numpy
+
+class Broken(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
+    __init__ = lambda self: None
+    def reset(self, **_):
+        return numpy.zeros(2), {}
+    def step(self, action):
+        numpy.linalg.inv(numpy.zeros((2, 3)))
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import nowhere", "there is no module nowhere (broken.py:12)"),
+        ("{}['a']", "FILE can't be imported: KeyError: 'a' (broken.py:12)"),
+        (
+            "Broken.__init__ = lambda self: len(5)",
+            "Broken-v0 can't be made: TypeError: object of type 'int' has no len() (broken.py:12)",
+        ),
+        (
+            "Broken.reset = lambda self, **_: int('x' * 999)",
+            "FILE:Broken-v0: reset raises ValueError: invalid literal ",
+        ),
+        (
+            "",
+            "FILE:Broken-v0: in random play LinAlgError: Last 2 dimensions of the array must be square (broken.py:10)",
+        ),
+    ],
+)
+def test_an_error_of_the_users_code_is_told_with_its_type_and_place(code: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(f"{BROKEN}{code}\ngymnasium.register('Broken-v0', Broken)\n")
+    with pytest.raises(ConfigError) as refused:
+        make_config({"game": f"gym:{path}:Broken-v0", "normalize": True})
+    line = refused.value.reason
+    assert line.startswith(said.replace("FILE", str(path))) and "(broken.py:" in line and len(line) < 500
 
 
 @pytest.mark.parametrize(
