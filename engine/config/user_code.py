@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import socket
 import sys
 import sysconfig
 import traceback
@@ -49,6 +50,17 @@ def located(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return found
 
 
+def check_code_files(values: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for the first option of a run that names a file of code which is not on this machine."""
+    for name, named in named_code(values).items():
+        _check_file(named.rpartition(":")[0], name)
+
+
+def _check_file(module: str, field: str) -> None:
+    if module.startswith("/") and module.endswith(".py") and not os.path.isfile(module):  # noqa: PTH113  # as above
+        raise ConfigError(field, f"there is no file {module} on {socket.gethostname()}")
+
+
 def import_named(named: str, field: str) -> Any:
     """What `MODULE:NAME` names; the module may be the path of a file. Raises `ConfigError` about the option `field`."""
     module, _, name = named.rpartition(":")
@@ -61,6 +73,7 @@ def import_named(named: str, field: str) -> Any:
 def import_module(module: str, field: str) -> ModuleType:
     """Import a module by its name, or a file by its path. The file's folder comes last among those of modules: what is
     beside it can be imported, but hides nothing. Raises `ConfigError` about the option `field`."""
+    _check_file(module, field)
     try:
         return _of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,5 +1,5 @@
-"""Checks before a run gets a folder: device, files of the game, memory, disk space, whether a Ray cluster answers, and
-whether its sinks are installed.
+"""Checks before a run gets a folder: device, files that options name, memory, disk space, whether a Ray cluster
+answers, and whether its sinks are installed.
 
 Imports without torch. What only the runner can find out, it reports before its first step; the host then removes the
 folder again.
@@ -18,6 +18,7 @@ from engine.config.ray_cluster import check_cluster
 from engine.config.run_config import RunConfig, belongs
 from engine.config.sinks import check_sinks, sink_names
 from engine.config.torchrun import torchrun_rank
+from engine.config.user_code import check_code_files
 from engine.errors import UserError
 from engine.monitoring.memory_budget import check_memory, mapped_bytes
 from engine.runtime.text import size_text
@@ -31,6 +32,7 @@ def check_start(config: RunConfig, *, new: bool = True) -> None:
     if config.on_ray:
         check_cluster(config.ray)
     config.game_info.check_files(config)
+    check_code_files(config.values())
     _check_memory(config)
     if config.replay_in_files and new:
         _check_disk(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,16 @@ def test_small_sizes_are_told_in_units_that_show_them(tmp_path: Path, monkeypatc
     options = {"run_dir": str(tmp_path), "use_mmap_buffer": True, "buffer_size": 12_000}
     with pytest.raises(UserError, match=r"12,000 transitions need 36\.2 MB, .* has 30\.2 kB free; at most 10 fit"):
         check_start(make_config(options))
+
+
+def test_a_file_of_the_users_code_that_this_machine_lacks_is_named(tmp_path: Path) -> None:
+    code = tmp_path / "my_env.py"
+    shutil.copy(Path(__file__).parents[2] / "support" / "my_env.py", code)
+    config = make_config({"game": f"gym:{code}:Corridor-v0"})
+    check_start(config)
+    code.unlink()
+    with pytest.raises(UserError, match=f"^--env there is no file {code} on {socket.gethostname()}$"):
+        check_start(config)
 
 
 def test_what_works_is_not_refused(tmp_path: Path) -> None:
