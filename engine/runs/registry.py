@@ -1,4 +1,4 @@
-"""Creates, lists, finds and deletes a user's runs.
+"""Creates, lists and deletes a user's runs.
 
 A per-user registry (`$XDG_STATE_HOME/mario-tui/runs`) stores the paths of runs, so that they are found from any folder.
 """
@@ -141,27 +141,6 @@ def _registered() -> set[Path]:
             elif path.parent.is_dir() and any(path.parent.iterdir()):  # a mount point without its disk is empty
                 entry.unlink(missing_ok=True)
     return found
-
-
-def find_run(name: str, run_dir: str | Path | None = None) -> Run:
-    """Find a run by its path, or among those of `list_runs` by its name or `latest`.
-
-    Raises `UserError`, with the names of the newest runs, if there is no such run.
-    """
-    runs = list_runs(run_dir)
-    where = "" if run_dir is None else f" in {run_dir}"
-    if name == LATEST:
-        if not runs:
-            raise UserError(f"latest: there is no run{where} yet")
-        return runs[0]
-    path = Path(name)
-    if (path / RECORD_FILE).is_file():
-        return Run(path)
-    for run in runs:
-        if run.name == name:
-            return run
-    known = ", ".join(run.name for run in runs[:5]) or "none"
-    raise UserError(f"{name}: no such run{where}; accepted: a run's name or path, or latest (newest: {known})")
 
 
 def was_created_here(path: Path) -> bool:

@@ -21,7 +21,7 @@ import psutil
 
 from engine.errors import UserError
 from engine.runs.annotation import Annotation
-from engine.runs.registry import LATEST, name_error
+from engine.runs.registry import name_error
 from engine.runs.run import RECORD_FILE, Run, path_digest, utf8_path
 from engine.runtime.files import lock_exclusively, open_regular, read_bounded, write_atomically
 from engine.runtime.home import program_folder
@@ -225,18 +225,6 @@ def create_sweep(run_dir: Path, name: str, plan: SweepPlan) -> Sweep:
     except OSError as error:
         raise UserError(f"--run-dir: {sweep.path}: can't be written ({error.strerror or error})") from None
     return sweep
-
-
-def find_sweep(name: str) -> Sweep:
-    """A sweep by its path, by its name, or `latest`. Raises `UserError` if there is none."""
-    if (Path(name) / SWEEP_FILE).is_file():
-        return Sweep(Path(name))
-    known = list_sweeps()
-    for sweep in known:
-        if name in (LATEST, sweep.name):
-            return sweep
-    names = ", ".join(sweep.name for sweep in known[:5])
-    raise UserError(f"no sweep {name!r}" + (f"; there are: {names}" if known else "; start one with: mario-tui sweep"))
 
 
 def list_sweeps() -> list[Sweep]:

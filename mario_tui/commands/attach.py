@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from engine.errors import UserError
-from engine.runs.registry import find_run
+from engine.runs.lookup import NamesSweepError, find_run
 from engine.runs.run import RECORD_FILE, Run
 from mario_tui.commands.options import Parser, add_read_only, add_run_dir, existing, need_terminal
 
@@ -67,9 +67,9 @@ def run_of(name: str, run_dir: str | None) -> Run:
     """The run with that name or path. Raises `UserError` that tells what is missing from an existing path."""
     try:
         return find_run(name, run_dir)
-    except UserError:
+    except UserError as error:
         path = Path(name)
-        if (path / RECORD_FILE).is_file():
+        if isinstance(error, NamesSweepError) or (path / RECORD_FILE).is_file():
             raise
         if path.is_dir():
             raise UserError(f"{name}: the folder contains neither a run nor event files") from None

@@ -16,14 +16,9 @@ from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.annotation import Annotation
+from engine.runs.lookup import find_sweep
 from engine.runs.registry import LATEST
-from engine.runs.sweep import (
-    Member,
-    Search,
-    SweepPlan,
-    create_sweep,
-    find_sweep,
-)
+from engine.runs.sweep import Member, Search, SweepPlan, create_sweep
 from engine.runtime.text import printable
 from mario_tui.commands import sweep_control, sweep_status
 from mario_tui.commands.options import (

@@ -10,7 +10,8 @@ import time
 import msgspec
 
 from engine.errors import UserError
-from engine.runs.sweep import Member, Sweep, find_sweep
+from engine.runs.lookup import find_sweep
+from engine.runs.sweep import Member, Sweep
 from mario_tui.commands.options import Parser
 from mario_tui.commands.sweep_options import (
     RAY,

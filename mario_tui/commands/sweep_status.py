@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.errors import UserError
-from engine.runs.sweep import Sweep, SweepPlan, find_sweep, list_sweeps
+from engine.runs.lookup import find_sweep
+from engine.runs.sweep import Sweep, SweepPlan, list_sweeps
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser
 from mario_tui.data.format import counted, duration

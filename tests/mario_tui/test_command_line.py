@@ -21,6 +21,7 @@ from engine.protocol.messages import Evaluation
 from engine.runs import checkpoints
 from engine.runs.registry import create_run, delete_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
+from engine.runs.sweep import Member, SweepPlan, create_sweep
 from mario_tui.app import MarioApp
 from mario_tui.cli import COMMANDS, run
 from mario_tui.commands.train import training_parser
@@ -77,6 +78,25 @@ def test_a_run_dir_is_the_only_folder_that_is_looked_into(
         source = checkpoints.find_source("latest", folder)
         assert source.run is not None and source.run.path == made.path
         assert checkpoints.find_policy("latest", folder).parent == made.path
+
+
+def test_a_sweep_in_place_of_a_run_is_told_and_the_reverse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = SweepPlan(options={"game": "snake"}, jobs=1, threads=1, members=(Member({}, 0),))
+    path = create_sweep(tmp_path / "checkpoints", "lr", plan).path
+    create_run(RunConfig(run_dir=str(path)), "lr-001")
+    for name in ("lr", str(path)):
+        told = f"{name}: is a sweep, not a run; use: mario-tui sweep watch {name} (or sweep stop, resume, wait)"
+        for command in ("attach", "wait", "export", "play", "eval"):
+            assert refused(command, name) == told
+        assert refused("--no-ui", "--resume", name) == f"--resume: {told}"
+        assert run(["stop", name]) == 2 and capsys.readouterr().err == f"mario-tui: error: {told}\n"
+    for name in ("lr-001", str(path / "lr-001")):
+        for command in ("watch", "status", "stop"):
+            told = f"{name}: is a run, not a sweep; use: mario-tui attach {name} (or stop, pause, wait)"
+            assert refused("sweep", command, name) == told
 
 
 @pytest.mark.parametrize("command", [["runs"], ["attach"], ["eval", "latest"], ["play", "latest"]])

@@ -24,9 +24,10 @@ from engine.host.address import socket_path
 from engine.host.client import HostProcess
 from engine.runners.learning.policy_file import save_policy
 from engine.runs import checkpoints
+from engine.runs.lookup import find_run
 from engine.runs.ownership import check_own
 from engine.runs.recording import read_recording
-from engine.runs.registry import create_run, delete_run, find_run, list_runs
+from engine.runs.registry import create_run, delete_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
 from engine.runtime.stopwatch import Stopwatch
 from engine.runtime.trace import write_part

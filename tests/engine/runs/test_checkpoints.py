@@ -19,7 +19,8 @@ from engine.protocol.commands import Checkpoint, Command, Pause, Resume
 from engine.protocol.messages import Beat, Written
 from engine.runs import checkpoints, registry
 from engine.runs.checkpoints import CheckpointError
-from engine.runs.registry import create_run, find_run, list_runs
+from engine.runs.lookup import find_run
+from engine.runs.registry import create_run, list_runs
 from engine.runs.run import Run
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.policy_files import shipped
