@@ -197,4 +197,4 @@ def _watch(arguments: list[str]) -> int:
     need_terminal(f"mario-tui sweep status {sweep.name}")
     from mario_tui.app import MarioApp
 
-    return MarioApp(run_dir=str(sweep.path), read_only=options.read_only, sweep=sweep).run_in_terminal()
+    return MarioApp(read_only=options.read_only, sweep=sweep).run_in_terminal()

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from engine.config.command_line import given
+from engine.config.run_config import RunConfig
+from engine.runs.registry import create_run
 from engine.runs.run import Run
 from engine.runs.sweep import Member, Sweep, SweepPlan
 from mario_tui.commands.sweep import sweep_parser
@@ -185,8 +187,11 @@ def test_a_sweep_trains_its_runs_and_tells_what_they_reached(tmp_path: Path) -> 
     assert all((each["tags"], each["note"]) == (["small", "nightly"], "first try") for each in listed)
     assert "| `n-step=3` | 1 of 1 |" in run_program("sweep", "status", "small", "--markdown", cwd=tmp_path).stdout
     assert "small  2 finished" in run_program("sweep", "status", cwd=tmp_path).stdout
+    create_run(RunConfig(run_dir=str(tmp_path / "checkpoints")), "beside")
     terminal = Terminal("sweep", "watch", cwd=tmp_path, columns=120, rows=40)
     terminal.wait_for("2 runs: 2 finished", "n-step", "Evaluated return", "Options and best evaluation")
+    terminal.send("h")
+    terminal.wait_for("small (sweep of 2)", "beside")
     terminal.send("q")
     assert terminal.wait() == 0
 
