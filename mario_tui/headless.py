@@ -367,7 +367,8 @@ def _progress_line(p: Progress) -> str:
 def _lines(event: Any, outcome: Outcome) -> list[str]:
     """The lines to print for an event."""
     if isinstance(event, Finished):
-        return [printable(_summary(event.summary)), printable(f"checkpoint {event.summary.checkpoint}")]
+        checkpoint = event.summary.checkpoint
+        return [printable(_summary(event.summary)), *([printable(f"checkpoint {checkpoint}")] if checkpoint else [])]
     line = _line(event, outcome)
     return [] if line is None else [printable(line)]
 

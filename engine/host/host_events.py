@@ -92,8 +92,11 @@ def recorded(best: Evaluation | None, outcome: Outcome) -> BestEvaluation | None
     return BestEvaluation(best.env_steps, best.episodes, best.clears, best.mean_return, outcome.named(best.results))
 
 
-def summary(p: Progress, run: str, reason: str, checkpoint: str | None) -> Summary:
-    """The summary of a run that ends because of `reason`; `checkpoint`: the path of its newest."""
+def summary(p: Progress | None, run: str, reason: str, checkpoint: str | None) -> Summary:
+    """The summary of a run that ends because of `reason`; `checkpoint`: the path of its newest. `p` is None if it ends
+    before training began."""
+    if p is None:
+        return Summary(run, reason, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, checkpoint)
     wall = max(p.wall_s, 1e-9)
     return Summary(
         run=run,

@@ -294,10 +294,8 @@ class Host:
         if self._failure is not None:
             end = self._failure
         elif self._stopped_at_start is not None:
-            if progress is None or self._checkpoints.newest is None:
-                end = self._failed("stopped before training began")
-            else:
-                end = self._finished(progress, self._stopped_at_start)
+            has_trained = progress is not None and self._checkpoints.newest is not None
+            end = self._finished(progress, self._stopped_at_start if has_trained else "stopped before training began")
         elif self._done is None:
             end = self._failed(self._runner.how_it_ended())
         elif progress is None or (self._config.keep and self._checkpoints.env_steps != progress.env_steps):
@@ -323,7 +321,7 @@ class Host:
         log_path, checkpoint = str(self._run.log_path), self._checkpoints.newest_path
         return Failed(reason=reason, traceback="", log_path=log_path, checkpoint=checkpoint)
 
-    def _finished(self, progress: Progress, reason: str) -> Finished:
+    def _finished(self, progress: Progress | None, reason: str) -> Finished:
         return Finished(summary=host_events.summary(progress, self._run.name, reason, self._checkpoints.newest_path))
 
     # ------------------------------------------------------------------------------------------ clients

@@ -96,16 +96,16 @@ def test_wait_tells_of_a_host_that_was_killed(
     assert err == f"mario-tui: {host.run.name} failed: its host crashed; log: {host.run.log_path}\n"
 
 
-def test_a_detached_start_that_fails_is_one_line(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_during_its_start_counts_as_stopped(tmp_path: Path) -> None:
     command = [*PROGRAM, "--detach", *SNAKE]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:
         wait_until(lambda: list(tmp_path.glob("checkpoints/*/run.json")), "the run")
         pid = wait_until(lambda: the_run(tmp_path).record().socket and the_run(tmp_path).record().pid, "its host")
         os.kill(pid, signal.SIGTERM)
         out, err = starting.communicate(timeout=PATIENCE_S)
-    assert (starting.returncode, out) == (1, "")
     snake = the_run(tmp_path)
-    assert err == f"mario-tui: {snake.name} failed: stopped before training began; log: {snake.log_path}\n"
+    assert (starting.returncode, out, err) == (0, f"{snake.name}: stopped in {snake.path}\n", "")
+    assert snake.record().told_state == "stopped" and snake.record().reason == "stopped before training began"
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from engine.config.command_line import given
@@ -25,7 +26,7 @@ from mario_tui.data.sweep_statistics import estimate, improvement, improves
 from mario_tui.data.sweep_table import commands_of, setting_text
 from mario_tui.data.variations import grid, sample
 from tests.support.gym_envs import FAULTY
-from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, wait_until
+from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, spawned_by, wait_until
 
 SNAKE = ("--game", "snake:5x5", "--burnin", "200", "--buffer-size", "4000")
 
@@ -261,6 +262,21 @@ def test_a_resumed_run_has_its_place_from_the_start(tmp_path: Path) -> None:
     run_program("sweep", "resume", "one", cwd=tmp_path)
     run_program("sweep", "wait", "one", cwd=tmp_path)
     assert first.record().env_steps >= 3000 and second.record().created_at >= first.record().updated_at
+
+
+@pytest.mark.long
+def test_a_run_that_is_stopped_during_its_start_is_not_begun_again(tmp_path: Path) -> None:
+    run_program("sweep", *SNAKE, "--steps", "300", "--seeds", "1", "--name", "early", cwd=tmp_path)
+    run = Sweep(tmp_path / "checkpoints" / "early").run(0)
+    wait_until(lambda: run.record_path.exists() and run.record().socket, "the host")
+    (runner,) = wait_until(lambda: spawned_by(psutil.Process(run.record().pid)), "the runner")
+    runner.suspend()  # while it imports PyTorch
+    run_program("stop", "early-001", cwd=tmp_path)
+    run_program("sweep", "wait", "early", cwd=tmp_path, check=1)
+    assert status("early", tmp_path)["states"] == {"stopped": 1}
+    run_program("sweep", "resume", "early", cwd=tmp_path)
+    run_program("sweep", "wait", "early", cwd=tmp_path)
+    assert status("early", tmp_path)["states"] == {"finished": 1}
 
 
 @pytest.mark.long

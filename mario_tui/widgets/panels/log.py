@@ -143,6 +143,7 @@ def describe(event: KeptEvent, outcome: Outcome) -> Text:
         case Finished():
             s = event.summary
             how = "finished" if is_complete(s.reason) else f"stopped at {s.env_steps:,} steps"
-            return Text(printable(f"{how}: {s.reason}; checkpoint {s.checkpoint}"), style="bold green")
+            checkpoint = f"; checkpoint {s.checkpoint}" if s.checkpoint else ""
+            return Text(printable(f"{how}: {s.reason}{checkpoint}"), style="bold green")
         case Failed():
             return Text(printable(f"failed: {event.reason}; log: {event.log_path}"), style="bold red")
