@@ -5,7 +5,6 @@ be slow, fail or wait for its server. None uses the network unless the user's en
 from __future__ import annotations
 
 import hashlib
-import socket
 from abc import abstractmethod
 from pathlib import Path
 
@@ -18,8 +17,9 @@ PROJECT = "mario-tui"
 
 
 def identity(run: Begin) -> str:
-    """Tells the run from all others, and is the same after a resume: 12 hexadecimal digits."""
-    return hashlib.sha256(f"{socket.gethostname()}:{run.path}:{run.created_at}".encode()).hexdigest()[:12]
+    """Tells the run from all others, and is the same after a resume, also from a copy of its folder on another machine:
+    12 hexadecimal digits."""
+    return hashlib.sha256(f"{run.run}:{run.created_at}".encode()).hexdigest()[:12]
 
 
 class PolicySink(ScalarSink):

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -29,6 +30,7 @@ from engine.runs.run import Run
 from engine.sinks import foreign, queued_writer
 from engine.sinks.dispatcher import Dispatcher
 from engine.sinks.foreign import ForeignSink
+from engine.sinks.trackers import identity
 from tests.engine.sinks.test_sinks_of_a_run import EPISODE, evaluation, has_ended
 from tests.support.policy_files import shipped
 from tests.support.program import Terminal, json_lines, run_program, wait_until
@@ -89,6 +91,15 @@ def write_two_hosts(name: str, folder: Path) -> None:
         name, told(folder), Restart(env_steps=0), EPISODE, evaluation(20), Restart(env_steps=10), evaluation(15), FAILED
     )
     write(name, told(folder, steps=3_000_000), Restart(env_steps=15), evaluation(30))
+
+
+def test_a_run_remains_the_same_for_trackers_wherever_its_folder_is(tmp_path: Path) -> None:
+    for node in ("node-1", "node-2"):
+        (tmp_path / node).mkdir()
+    first, copy, other = (told(tmp_path / folder) for folder in ("node-1/tried", "node-2/tried", "node-1/other"))
+    assert identity(first) == identity(copy)
+    later = msgspec.structs.replace(first, created_at=2.0)
+    assert len({identity(first), identity(other), identity(later)}) == 3
 
 
 @pytest.mark.skipif(not MISSING, reason="every tracker is installed")
