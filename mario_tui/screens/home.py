@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -29,21 +27,18 @@ from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
 from mario_tui.screens.resuming import resume, resume_several
 from mario_tui.screens.sweep import SweepScreen
-from mario_tui.screens.table_keys import NUMBERS, TableKeys
+from mario_tui.screens.table_screen import NUMBERS, TableScreen
 from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.preview import Preview
 from mario_tui.widgets.runs_table import RunsTable
 
-_REFRESH_S = 1.0
-_SHARE = 20
-"""Reading the runs takes at most 1 / `_SHARE` of the time, however many there are."""
 _WITHOUT_RUNS = ("new", "quit_app")
 """Actions that need no list of runs."""
 
 
-class HomeScreen(TableKeys):
-    """Reads the run records every second, in a thread, while it is visible."""
+class HomeScreen(TableScreen[list[Listed]]):
+    """Reads the run records."""
 
     PLACE = "home"
     BINDINGS = [*bindings("home"), *NUMBERS]
@@ -53,8 +48,6 @@ class HomeScreen(TableKeys):
 
     def __init__(self) -> None:
         super().__init__()
-        self.has_read = False
-        """Whether the runs have been read once."""
         self._hosts: list[HostProcess] = []
         """Of runs that were resumed together: as long as they are here, the kernel forgets those that have ended."""
 
@@ -85,39 +78,18 @@ class HomeScreen(TableKeys):
         return Text("\n\n").join(lines)
 
     def on_mount(self) -> None:
-        self._hint = self._problem = ""
+        self._hint = ""
         self._show_hint("Reading the runs …")
         self.table.focus()
-        self._wake = asyncio.Event()
-        self.run_worker(self._follow(), name="runs")
-
-    def on_screen_resume(self) -> None:
-        with contextlib.suppress(AttributeError):  # the very first time comes before on_mount
-            self._wake.set()
 
     @property
     def table(self) -> RunsTable:
         return self.query_one(RunsTable)
 
-    async def _follow(self) -> None:
-        """Keep the table up to date."""
-        while True:
-            took_s = 0.0
-            if self.is_current or not self.has_read:
-                began = time.monotonic()
-                self._show_runs(await asyncio.to_thread(self._read))
-                if not self.has_read:
-                    self.has_read = True
-                    self.app.call_next(self.mario.deliver)
-                took_s = time.monotonic() - began
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, _SHARE * took_s))
-            self._wake.clear()
-
     def takes(self, key: Key | Paste) -> bool:
         """Until the runs are read, keys that may be meant for them wait."""
         without_runs = isinstance(key, Key) and key.key in self._keys_without_runs()
-        return super().takes(key) and (self.has_read or without_runs)
+        return super().takes(key) or (without_runs and self.job is None)
 
     def _keys_without_runs(self) -> set[str]:
         """The keys that need no list of runs."""
@@ -125,23 +97,16 @@ class HomeScreen(TableKeys):
         actions = [key for key in keys_in("home") if key.action in _WITHOUT_RUNS] + keys_in("everywhere")
         return {name for key in actions for name in keymap.get(key.id, key.keys).split(",")}
 
-    def _read(self) -> list[Listed] | UserError:
-        try:
-            return read_listed(self.mario.run_dir)
-        except UserError as error:
-            return error
+    def read(self) -> list[Listed]:
+        return read_listed(self.mario.run_dir)
 
-    def _show_runs(self, runs: list[Listed] | UserError) -> None:
-        """Show the runs; if they can't be read, say so once and keep those that are shown."""
-        if isinstance(runs, UserError):
-            if str(runs) != self._problem:
-                self.notify(str(runs), severity="error", timeout=10)
-            self._problem = str(runs)
-            self._show_hint(self._problem)
-            return
-        self._problem = ""
+    def take(self, runs: list[Listed]) -> None:
         for table in self.query(RunsTable):  # none if the application is closing
             table.show(runs)
+
+    def take_problem(self, error: UserError) -> None:
+        super().take_problem(error)
+        self._show_hint(str(error))
 
     def on_marked_table_changed(self) -> None:
         """Update the hint: the number of runs, the filter and the marks."""
@@ -234,7 +199,7 @@ class HomeScreen(TableKeys):
                     write_annotation(current.run, annotation)
                 except UserError as error:
                     self.show_error(error)
-                self._wake.set()
+                self.read_again()
 
         self.app.push_screen(AnnotateScreen(current.record.name, current.annotation), answered)
 
@@ -287,7 +252,7 @@ class HomeScreen(TableKeys):
         self._hosts = [host for host in self._hosts if not host.ended] + hosts
         if hosts:
             self.notify(f"{counted(len(hosts), 'run')} resumed")
-        self._wake.set()
+        self.read_again()
 
     def action_delete(self) -> None:
         """Delete the marked runs, or the selected one, unless one of them is running; of a sweep all its runs."""
@@ -317,7 +282,7 @@ class HomeScreen(TableKeys):
                 await asyncio.to_thread(delete_run, run)
             except UserError as error:
                 self.show_error(error)
-        self._wake.set()
+        self.read_again()
 
     # ------------------------------------------------------------------------------------------ the table
 
@@ -334,4 +299,4 @@ class HomeScreen(TableKeys):
 
     def action_refresh(self) -> None:
         """Reload the list of runs."""
-        self._wake.set()
+        self.read_again()

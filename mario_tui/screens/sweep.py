@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import subprocess
 import sys
 import time
@@ -14,10 +13,8 @@ from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.events import Key, Paste
 from textual.widgets import Static
 
-from engine.errors import UserError
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
 from engine.runtime.text import printable
@@ -38,8 +35,8 @@ from mario_tui.data.sweep_table import (
 from mario_tui.screens.chart_screen import ChartScreen
 from mario_tui.screens.compare import compare
 from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
-from mario_tui.screens.followed_run import EVALUATION, FollowedRun, connect, read_again
-from mario_tui.screens.table_keys import NUMBERS, TableKeys
+from mario_tui.screens.followed_run import EVALUATION, FollowedRun, connect
+from mario_tui.screens.table_screen import NUMBERS, SHARE, TableScreen
 from mario_tui.widgets.base.key_footer import KeyFooter
 from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
 from mario_tui.widgets.charts.plot import Plot
@@ -48,9 +45,7 @@ from mario_tui.widgets.panels.option_levels import OptionLevelsPanel
 from mario_tui.widgets.settings_table import SettingsTable
 from mario_tui.widgets.sweep_lines import named_settings, pair, reference, title
 
-_REFRESH_S, _TICK_S, _POLL_S = 1.0, 0.5, 0.2
-_SHARE = 20
-"""Reading the sweep, and preparing the curves, each take at most 1 / `_SHARE` of the time."""
+_TICK_S, _POLL_S = 0.5, 0.2
 _VIEWS = ("table", "curves", "options")
 """Where there is room, the view of the table has the others below it."""
 _TALL, _LEAST_BESIDE_ROWS = 34, 18
@@ -72,8 +67,8 @@ class _Reading:
     """Runs that were not followed before."""
 
 
-class SweepScreen(TableKeys, ChartScreen):
-    """Reads the sweep's folder every second, in a thread, while it is visible, and follows all runs that have begun."""
+class SweepScreen(TableScreen[_Reading], ChartScreen):
+    """Reads the sweep's folder, and follows all runs that have begun."""
 
     PLACE = "sweep"
     BINDINGS = [*bindings("sweep"), *NUMBERS]
@@ -84,16 +79,13 @@ class SweepScreen(TableKeys, ChartScreen):
         super().__init__()
         self._sweep = sweep
         self._reading: _Reading | None = None
-        self._has_read = False
-        """Whether the sweep has been read once."""
-        self._problem = ""
         self._statistic: Statistic = "mean"
         self._followed: dict[Path, FollowedRun] = {}
         self._curves: dict[int, tuple[Statistic, list[Series], Series]] = {}
         """By setting: what its curve was made of, and the curve."""
         self._news = False
         self._due = 0.0
-        """When news of the runs may be drawn."""
+        """When news of the runs may be drawn: that takes at most 1 / `SHARE` of the time."""
 
     def compose(self) -> ComposeResult:
         self._settings, self._levels = SettingsTable(), OptionLevelsPanel()
@@ -112,46 +104,18 @@ class SweepScreen(TableKeys, ChartScreen):
         return self._settings
 
     def on_mount(self) -> None:
-        self._wake = asyncio.Event()
         self._view(_VIEWS[0])
-        self.run_worker(self._follow(), name="sweep")
         self.set_interval(_TICK_S, self._tick)
 
     def on_unmount(self) -> None:
         for followed in self._followed.values():
             followed.feed.close()
 
-    def on_screen_resume(self) -> None:
-        with contextlib.suppress(AttributeError):  # the very first time comes before on_mount
-            self._wake.set()
-
-    def takes(self, key: Key | Paste) -> bool:
-        """Until the sweep is read, keys wait: most are meant for its settings."""
-        return super().takes(key) and self._has_read
-
     # ------------------------------------------------------------------------------------------ reading
 
-    async def _follow(self) -> None:
-        while True:
-            took_s = 0.0
-            if self.is_current:
-                began = time.monotonic()
-                self._take(await asyncio.to_thread(self._read))
-                took_s = time.monotonic() - began
-                if not self._has_read:
-                    self._has_read = True
-                    self.app.call_next(self.mario.deliver)
-                await read_again([*self._followed.values()])
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, _SHARE * took_s))
-            self._wake.clear()
-
-    def _read(self) -> _Reading | UserError:
-        try:
-            plan = self._sweep.plan()
-            results = results_of(self._sweep, plan)
-        except UserError as error:
-            return error
+    def read(self) -> _Reading:
+        plan = self._sweep.plan()
+        results = results_of(self._sweep, plan)
         settings = listed_settings(results, self._statistic)
         begun = [
             FollowedRun(member.run, number)
@@ -162,15 +126,12 @@ class SweepScreen(TableKeys, ChartScreen):
         options = levels_of(settings, self._statistic)
         return _Reading(plan, self._sweep.queue_pid() is not None, results, settings, options, begun)
 
-    def _take(self, reading: _Reading | UserError) -> None:
-        """Show what was read; if nothing could be, say so once and keep what is shown."""
-        if isinstance(reading, UserError):
-            if str(reading) != self._problem:
-                self.show_error(reading)
-            self._problem = str(reading)
-            return
-        self._problem, self._reading = "", reading
+    def take(self, reading: _Reading) -> None:
+        self._reading = reading
         self._followed |= {followed.run.path: followed for followed in reading.begun}
+        for member in (member for result in reading.results for member in result.members):
+            if member.record is not None:
+                self._followed[member.run.path].feed.update(member.record)
         self.run_worker(connect(reading.begun), name="connect")
         self._show()
 
@@ -181,7 +142,7 @@ class SweepScreen(TableKeys, ChartScreen):
         if self._news and began >= self._due and self.is_current:
             self._news = False
             self._show_curves()
-            self._due = time.monotonic() + _SHARE * (time.monotonic() - began)
+            self._due = time.monotonic() + SHARE * (time.monotonic() - began)
 
     # ------------------------------------------------------------------------------------------ what is shown
 
@@ -301,7 +262,7 @@ class SweepScreen(TableKeys, ChartScreen):
 
     def action_statistic(self) -> None:
         self._statistic = "iqm" if self._statistic == "mean" else "mean"
-        self._wake.set()
+        self.read_again()
 
     def action_export(self) -> None:
         """Save the runs as CSV, and the table as Markdown with its commands."""
@@ -347,7 +308,7 @@ class SweepScreen(TableKeys, ChartScreen):
             await asyncio.sleep(_POLL_S)
         error = process.communicate()[1].strip()
         self.notify(error or f"{self._sweep.name} {done}", severity="error" if process.returncode else "information")
-        self._wake.set()
+        self.read_again()
 
     def action_back(self) -> None:
         """Hide the crosshair, clear the marks, show the table, then go back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich.text import Text
@@ -30,15 +30,20 @@ class SettingsTable(MarkedTable[ListedSetting]):
 
     def __init__(self) -> None:
         super().__init__("Settings", id="settings", sorting=("given", False))
+        self._columns: Sequence[Column[ListedSetting]] = (_GIVEN, *_RESULTS)
+
+    def show(self, rows: Iterable[ListedSetting]) -> None:
+        rows = list(rows)
+        options = [_option(name, rows) for name in names_of(rows)]
+        self._columns = (_GIVEN, *(options if options or not rows else [_NOTHING_VARIES]), *_RESULTS)
+        super().show(rows)
 
     def all_columns(self) -> Sequence[Column[ListedSetting]]:
-        names = names_of(self.listed)
-        options = [_option(name, self.listed) for name in names]
-        return (_GIVEN, *(options if options or not self.listed else [_NOTHING_VARIES]), *_RESULTS)
+        return self._columns
 
     def visible_columns(self) -> Sequence[Column[ListedSetting]]:
         room = self.size.width or self.app.size.width
-        shown = list(self.all_columns())
+        shown = list(self._columns)
         while sum(column.width + GAP for column in shown) + MARK_WIDTH > room and any(each.room for each in shown):
             shown.remove(max(shown, key=lambda column: column.room))
         return shown

@@ -1,0 +1,122 @@
+"""A screen that shows what lies on disk in a table, which has marks and can be sorted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
+
+from textual.binding import Binding, BindingType
+from textual.events import Key, Paste
+from textual.widgets import DataTable
+
+from engine.errors import UserError
+from mario_tui.screens.base import PlaceScreen
+from mario_tui.widgets.base.marked_table import MarkedTable
+
+NUMBERS: list[BindingType] = [Binding(str(n), f"sort_by({n})", show=False) for n in range(1, 10)]
+"""Of the columns."""
+SHARE = 20
+"""Reading takes at most 1 / `SHARE` of the time, however much there is."""
+_REFRESH_S = 1.0
+Reading = TypeVar("Reading")
+
+
+class TableScreen(PlaceScreen[None], Generic[Reading]):
+    """Reads every second, in a thread, while it is visible. Enter on a row does the action `open`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_read = False
+        """Whether it has tried to read once."""
+        self._problem = ""
+        """Why nothing could be read the last time."""
+        self._wake = asyncio.Event()
+
+    @property
+    @abstractmethod
+    def table(self) -> MarkedTable[Any]:
+        """The table that the keys act on."""
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    @abstractmethod
+    def read(self) -> Reading:
+        """Read what is shown, in a thread. Raises `UserError`."""
+
+    @abstractmethod
+    def take(self, reading: Reading) -> None:
+        """Show what was read."""
+
+    def take_problem(self, error: UserError) -> None:
+        """If nothing can be read, say so once and keep what is shown."""
+        if str(error) != self._problem:
+            self.show_error(error)
+        self._problem = str(error)
+
+    def read_again(self) -> None:
+        """Read now rather than in a second."""
+        self._wake.set()
+
+    def on_mount(self) -> None:
+        self.run_worker(self._follow(), name="table")
+
+    def on_screen_resume(self) -> None:
+        self.read_again()
+
+    def takes(self, key: Key | Paste) -> bool:
+        """Until the table is read, keys wait: most are meant for its rows."""
+        return super().takes(key) and self.has_read
+
+    async def _follow(self) -> None:
+        while True:
+            self._wake.clear()
+            took_s = 0.0
+            if self.is_current or not self.has_read:
+                began = time.monotonic()
+                try:
+                    self.take(await asyncio.to_thread(self.read))
+                    self._problem = ""
+                except UserError as error:
+                    self.take_problem(error)
+                if not self.has_read:
+                    self.has_read = True
+                    self.app.call_next(self.mario.deliver)
+                took_s = time.monotonic() - began
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, SHARE * took_s))
+
+    # ------------------------------------------------------------------------------------------ keys
+
+    def action_down(self) -> None:
+        self.table.action_cursor_down()
+
+    def action_up(self) -> None:
+        self.table.action_cursor_up()
+
+    def action_first(self) -> None:
+        self.table.move_cursor(row=0)
+
+    def action_last(self) -> None:
+        self.table.move_cursor(row=self.table.row_count - 1)
+
+    def action_mark(self) -> None:
+        self.table.toggle_mark()
+
+    def action_mark_all(self) -> None:
+        self.table.toggle_all_marks()
+
+    def action_sort(self) -> None:
+        self.table.sort_by_next()
+
+    def action_sort_by(self, number: int) -> None:
+        """Sort by a column; if it is sorted by that column already, reverse the order."""
+        self.table.sort_by_number(number)
+
+    def action_reverse(self) -> None:
+        self.table.reverse_sorting()
+
+    async def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        await self.run_action("open")
