@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -77,27 +79,35 @@ def _print_table(
     queue = "its queue runs" if summary["queue"] else "no queue: mario-tui sweep resume goes on"
     left = "" if is_done(plan, results) else f"; {queue}"
     console.print(f"{sweep.name}: {counted(len(plan.members), 'run')}, {counts}{left}", markup=False)
+    gives_way: list[tuple[str, list[str] | None]]
     if by_run:
-        table = Table("run", "setting", "seed", "state", "env steps", "best", "last", box=None, header_style="bold")
-        for member in (member for result in results for member in result.members):
-            steps = 0 if member.record is None else member.record.env_steps
-            table.add_row(
-                member.run.name, _cell(member.settings), str(member.seed), member.state, f"{steps:,}",
-                _number(member.best), _number(member.last),
-            )  # fmt: skip
+        members = [member for result in results for member in result.members]
+        records = [member.record for member in members]
+        columns = {
+            "run": [member.run.name for member in members],
+            "setting": [_setting(member.settings) for member in members],
+            "seed": [str(member.seed) for member in members],
+            "state": [member.state for member in members],
+            "env steps": [f"{0 if record is None else record.env_steps:,}" for record in records],
+            "best": [_number(member.best) for member in members],
+            "last": [_number(member.last) for member in members],
+        }
+        gives_way = [("env steps", None), ("last", None), ("seed", None)]
     else:
-        table = Table("setting", "done", "env steps", "best evaluation", "last episodes", "better", "time", box=None,
-                      header_style="bold")  # fmt: skip
-        for result in results:
-            table.add_row(
-                _cell(result.settings), f"{result.done}/{len(result.members)}{' pruned' * result.is_pruned}",
-                f"{result.env_steps:,}", shown(result.best), shown(result.last),
-                share(result.improves(first)), duration(result.wall_s),
-            )  # fmt: skip
-    table.columns[0].no_wrap = (
-        by_run or max((len(setting_text(each.settings)) for each in results), default=0) <= _NARROW
-    )
-    console.print(table)
+        columns = {
+            "setting": [_setting(result.settings) for result in results],
+            "done": [f"{result.done}/{len(result.members)}{' pruned' * result.is_pruned}" for result in results],
+            "env steps": [f"{result.env_steps:,}" for result in results],
+            "best evaluation": [shown(result.best) for result in results],
+            "last episodes": [shown(result.last) for result in results],
+            "better": [share(result.improves(first)) for result in results],
+            "time": [duration(result.wall_s) for result in results],
+        }
+        means = [text.partition(" (")[0] for text in columns["last episodes"]]
+        gives_way = [
+            ("last episodes", means), ("time", None), ("env steps", None), ("last episodes", None), ("better", None)
+        ]  # fmt: skip
+    console.print(_table(columns, console.width, gives_way))
     if not by_run:
         console.print(EXPLAINED, markup=False)
     for member in (member for result in results for member in result.members):
@@ -107,7 +117,39 @@ def _print_table(
                 if member.record is None
                 else (member.record.reason, member.run.log_path)
             )
-            console.print(printable(f"{member.run.name} {member.state}: {why}; log: {log}"), markup=False)
+            console.print(
+                printable(f"{member.run.name} {member.state}: {why}; log: {log}"), markup=False, soft_wrap=True
+            )
+
+
+def _table(columns: dict[str, list[str]], room: int, gives_way: Sequence[tuple[str, list[str] | None]]) -> Table:
+    """Columns, by their heads. Without `room` for all, heads have two lines, then cells get shorter or columns (None)
+    go, as `gives_way` says, and at last settings wrap."""
+
+    def longest(texts: Iterable[str]) -> int:
+        return max(map(cell_len, texts), default=0)
+
+    def is_too_wide(*, two_lines: bool = True) -> bool:
+        heads = (longest(name.split()) if two_lines else cell_len(name) for name in columns)
+        cells = (min(longest(texts), _NARROW if name == "setting" else room) for name, texts in columns.items())
+        return sum(map(max, heads, cells)) + 2 * len(columns) > room
+
+    is_narrow = is_too_wide(two_lines=False)
+    for name, shorter in gives_way:
+        if not is_too_wide():
+            break
+        if shorter is None:
+            del columns[name]
+        else:
+            columns[name] = shorter
+    table = Table(box=None, header_style="bold")
+    for name, texts in columns.items():
+        wraps = name == "setting" and (is_too_wide() or longest(texts) > _NARROW)
+        table.add_column(name.replace(" ", "\n") if is_narrow else name, no_wrap=not wraps)
+    for cells in zip(*columns.values(), strict=True):
+        # As they are: rich would take brackets for styles, and pass control characters on.
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
 
 
 def _list(*, as_json: bool) -> int:
@@ -135,9 +177,8 @@ def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
     return {"name": sweep.name, "path": str(sweep.path), "queue": sweep.queue_pid() is not None, "states": states}
 
 
-def _cell(settings: dict[str, Any]) -> Text:
-    """A setting as it is: rich would take brackets in it for styles, and pass control characters on."""
-    return Text(printable(setting_text(settings)) or "(no option varies)")
+def _setting(settings: dict[str, Any]) -> str:
+    return setting_text(settings) or "(no option varies)"
 
 
 def _mean(result: SettingResult, name: str) -> float:

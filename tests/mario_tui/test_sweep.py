@@ -19,7 +19,7 @@ from engine.config.command_line import given
 from engine.config.run_config import RunConfig
 from engine.runs.registry import create_run
 from engine.runs.run import Run
-from engine.runs.sweep import Member, Sweep, SweepPlan
+from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
 from mario_tui.commands.sweep import sweep_parser
 from mario_tui.commands.sweep_options import asked_settings
 from mario_tui.data.sweep_statistics import estimate, improvement, improves
@@ -131,6 +131,22 @@ def test_the_commands_of_a_sweep_make_its_runs(
 
 
 # ---------------------------------------------------------------------------------- statistics
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_lines(tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [{"learning_rate": 0.0003, "n_step": n, "gamma": 0.95} for n in (1, 3)]
+    plan = SweepPlan(options={}, jobs=1, threads=1, members=tuple(Member(each, 0) for each in settings))
+    create_sweep(tmp_path, "narrow", plan)
+    for columns, heads, values in (
+        (140, "setting done env steps best evaluation last episodes better time", "0/1 0 – – – 0:00:00"),
+        (80, "setting done evaluation episodes better", "0/1 – – –"),
+    ):
+        terminal = Terminal("sweep", "status", "narrow", cwd=tmp_path, columns=columns, rows=24)
+        assert terminal.wait() == 0
+        lines = [" ".join(line.split()) for line in terminal.text().splitlines()]
+        assert heads in lines
+        wanted = [f"learning-rate=0.0003 n-step={n} gamma=0.95 {values}" for n in (1, 3)]
+        assert [line for line in lines if "n-step" in line] == wanted
 
 
 def test_means_and_intervals_over_seeds() -> None:
