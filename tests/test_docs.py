@@ -133,7 +133,7 @@ def test_the_messages_of_the_page_on_troubles_are_in_the_source() -> None:
         docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
         strings = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         texts += [str(node.value) for node in strings if node not in docstrings]
-    rows = re.findall(r"^\| (.+?) \| ", (DOCS / "troubleshooting.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(r"^- (.+?)\s– ", (DOCS / "troubleshooting.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
     messages = [message for row in rows for message in SPAN.findall(row)]
     assert len(messages) >= 20
     parts = [part.strip() for message in messages for part in message.split("...") if len(part.strip()) > 2]
