@@ -6,12 +6,14 @@ import doctest
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
 import engine.buffers.replay
+import engine.runtime.stopwatch
 from engine.commands.export_onnx import played
 from engine.config.games import game_of
 from engine.evaluation.policy import load_policy
@@ -84,10 +86,6 @@ def weights_of_ones_own(names: Names) -> None:
     assert done.stdout.startswith("mine.safetensors: trained on 6x6\n") and "2 games, mean score" in done.stdout
 
 
-def stopwatch(names: Names) -> None:
-    assert set(names["stopwatch"].sections) >= {"collect", "learn"}
-
-
 def reported(names: Names) -> None:
     record = Run(names["run"].path).record()
     assert (record.name, record.state, record.env_steps) == ("cart-pole", "finished", 2_000)
@@ -103,7 +101,6 @@ AFTER: list[Callable[[Names], None]] = [
     agent,
     policy_in_plain_pytorch,
     weights_of_ones_own,
-    stopwatch,
     reported,
 ]
 """What holds after each example of the page of the library."""
@@ -127,6 +124,9 @@ def test_the_page_of_the_library_tells_every_field_of_a_policy() -> None:
     assert told == required | set(_Metadata.__struct_fields__)
 
 
-def test_docstring_examples_run() -> None:
-    found = doctest.testmod(engine.buffers.replay)
+@pytest.mark.parametrize(
+    "module", [engine.buffers.replay, engine.runtime.stopwatch], ids=lambda module: module.__name__
+)
+def test_docstring_examples_run(module: ModuleType) -> None:
+    found = doctest.testmod(module)
     assert found.failed == 0 < found.attempted
