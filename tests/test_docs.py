@@ -162,7 +162,9 @@ OF_GAMES = {"success", "results", "task", "cleared"}
 
 
 def test_the_json_lines_have_the_fields_that_the_page_lists() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (`.*`) \|$", (DOCS / "headless.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^- `(\w+)` \([^\0]*?\):\s((?:`\w+`,?\s*)+)", (DOCS / "headless.md").read_text("utf-8"), re.MULTILINE
+    )
     assert {event: SPAN.findall(fields) for event, fields in rows} == {
         event: [field for field in content.__struct_fields__ if field not in {*left_out, *OF_GAMES}]
         for content, (event, left_out) in JSON_EVENTS.items()
@@ -176,6 +178,6 @@ def test_the_page_lists_what_each_game_adds_to_an_episode(game: str) -> None:
     episode = Episode(
         actor=0, lane=0, env_steps=1, episode=1, episode_return=0, length=1, success=False, epsilon=0, results=results
     )
-    (listed,) = re.findall(rf"^\| {game} \| (.*?) ?\|$", (DOCS / "headless.md").read_text("utf-8"), re.MULTILINE)
+    (listed,) = re.findall(rf"^- {game}: (.*)$", (DOCS / "headless.md").read_text("utf-8"), re.MULTILINE)
     own = as_fields(episode, outcome).keys() - ({*Episode.__struct_fields__} - OF_GAMES)
     assert own == {*SPAN.findall(listed)}
