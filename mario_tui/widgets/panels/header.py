@@ -48,8 +48,12 @@ class RunHeader(Panel):
         if snapshot.ready is not None:
             line.append(f"  {snapshot.ready.device} {snapshot.ready.precision}", style="dim")
         if self.unseen:
-            room, keys = width - line.cell_len - 2, " ".join(name[0] for name in self.unseen)
-            forms = (f"more panels: {', '.join(self.unseen)}", f"more panels: {keys}", f"more: {keys}")
+            room, (*others, last) = width - line.cell_len - 2, (name[0] for name in self.unseen)
+            keys = f"{', '.join(others)} or {last}" if others else last
+            forms = (
+                f"more panels: {', '.join(self.unseen)}",
+                f"press {keys} for more panels", f"{keys}: more panels", f"{keys}: more",
+            )  # fmt: skip
             form = next((form for form in forms if len(form) <= room), "")
             line.append(f"  {form.rjust(room)}", style="dim")
         line.append("\n")

@@ -75,7 +75,7 @@ async def test_evaluations_are_a_chart_and_what_marks_mean_is_explained(tmp_path
 async def test_panels_without_room_are_named(tmp_path: Path) -> None:
     async with MarioApp(open_run=snake(tmp_path)).run_test(size=(80, 24)) as pilot:
         dashboard = await shown(pilot)
-        await until(pilot, lambda: "more panels: 7" in text(dashboard, "header"), "the evaluations' key")
+        await until(pilot, lambda: "7: more panels" in text(dashboard, "header"), "the evaluations' key")
         await pilot.press("7")
         await until(pilot, lambda: "at step" in text(dashboard, "evaluations"), "the evaluations alone")
         assert "more panels" not in text(dashboard, "header")
