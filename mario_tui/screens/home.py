@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.binding import ActiveBinding
 from textual.events import Key, Paste
 from textual.widgets import DataTable, Input, Static
 
@@ -35,6 +37,7 @@ from mario_tui.widgets.runs_table import RunsTable
 
 _WITHOUT_RUNS = ("new", "quit_app")
 """Actions that need no list of runs."""
+_IN_EMPTY_FOOTER = ("new", "watch", "play", "quit_app")
 
 
 class HomeScreen(TableScreen[list[Listed]]):
@@ -91,6 +94,18 @@ class HomeScreen(TableScreen[list[Listed]]):
         without_runs = isinstance(key, Key) and key.key in self._keys_without_runs()
         return super().takes(key) or (without_runs and self.job is None)
 
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """Without runs, the footer names the keys of the welcome in place of those for runs."""
+        found = super().active_bindings
+        if not self.has_class("-empty"):
+            return found
+        of_home = {key.action: key.action in _IN_EMPTY_FOOTER for key in keys_in("home")}
+        return {
+            key: each._replace(binding=replace(each.binding, show=of_home.get(each.binding.action, each.binding.show)))
+            for key, each in found.items()
+        }
+
     def _keys_without_runs(self) -> set[str]:
         """The keys that need no list of runs."""
         keymap = self.mario.settings.keys
@@ -114,7 +129,10 @@ class HomeScreen(TableScreen[list[Listed]]):
             return
         table = self.table
         self.query_one(Preview).show(table.current())
+        was_empty = self.has_class("-empty")
         self.set_class(not table.listed and not self.mario.read_only, "-empty")
+        if self.has_class("-empty") != was_empty:
+            self.refresh_bindings()
         if not table.listed:
             self._show_hint("No runs yet.")
             return

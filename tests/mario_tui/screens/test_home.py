@@ -257,6 +257,20 @@ async def test_the_footer_always_names_the_key_of_the_help(tmp_path: Path, width
         await until(pilot, lambda: isinstance(app.screen, CompareScreen) and "help" in keys(), "the comparison's")
 
 
+async def test_without_runs_the_footer_names_what_one_can_begin_with(tmp_path: Path) -> None:
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+
+        def keys() -> list[str]:
+            return [key.action for key in app.screen.query(FooterKey) if key.display]
+
+        await until(
+            pilot, lambda: keys()[:5] == ["new", "watch", "play", "quit_app", "help"], "the keys of the welcome"
+        )
+        folder_of_runs(tmp_path, a="finished")
+        await until(pilot, lambda: keys()[:3] == ["open", "new", "resume_run"], "the keys of runs")
+
+
 async def test_tags_leave_room_for_when_a_run_was_last_seen(tmp_path: Path) -> None:
     run, _ = folder_of_runs(tmp_path, a="finished", b="finished")
     app = MarioApp(run_dir=str(tmp_path))
