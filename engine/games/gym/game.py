@@ -36,7 +36,7 @@ _OF_IMAGES = {
     "eval_every": 50_000,
 }
 """Defaults for images, whose updates cost more. With three-step returns MinAtar's Asterix learns less than half as much
-in 300,000 frames (docs/benchmarks.md)."""
+in 300,000 frames (bench/experiments/further-figures.md)."""
 _SEEN = ("observation", "frame_stack", "normalize", "frame_skip", "max_of_two")
 _PLAYED = ("sticky_actions", "noop_max", "max_episode_steps")
 _ASKED = ("env", "env_args", "env_import", "spaces")
