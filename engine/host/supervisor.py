@@ -60,7 +60,7 @@ from engine.protocol.messages import (
 )
 from engine.protocol.sinks import Restart
 from engine.runs import checkpoints
-from engine.runs.run import Run
+from engine.runs.run import NOT_BEGUN, Run
 from engine.runtime.text import printable
 from engine.sinks.dispatcher import Dispatcher, sinks_of
 
@@ -122,7 +122,7 @@ class Host:
         return failure is not None and failure.usage and never_began and not self._restarted
 
     async def serve(self) -> int:
-        """Supervise until the end. Returns 0 if the run finished or was stopped with its state saved, else 1.
+        """Supervise until the end. Returns 0 if the run finished or was stopped in order, else 1.
 
         Raises `UserError`, before record and recording are written, if its checkpoint can't be read.
         """
@@ -295,7 +295,7 @@ class Host:
             end = self._failure
         elif self._stopped_at_start is not None:
             has_trained = progress is not None and self._checkpoints.newest is not None
-            end = self._finished(progress, self._stopped_at_start if has_trained else "stopped before training began")
+            end = self._finished(progress, self._stopped_at_start if has_trained else NOT_BEGUN)
         elif self._done is None:
             end = self._failed(self._runner.how_it_ended())
         elif progress is None or (self._config.keep and self._checkpoints.env_steps != progress.env_steps):

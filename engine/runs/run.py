@@ -41,6 +41,8 @@ HISTORY_FILE = "history.msgpack"
 _MAX_BYTES = 2**20
 """Maximum size of a record; those that we write have a few hundred bytes."""
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping", "silent")
+NOT_BEGUN = "stopped before training began"
+"""Why a run has ended that was stopped during its start."""
 SILENCE_S = 5.0
 """Seconds after which a host, which reports every second, is said not to respond."""
 _ELSEWHERE_S = 30.0

@@ -6,17 +6,21 @@ import sys
 
 from engine.errors import UserError
 from engine.protocol.messages import Failed, Finished
-from engine.runs.run import Run, RunRecord
+from engine.runs.run import NOT_BEGUN, Run, RunRecord
 from engine.runtime.text import printable
 
 
 def exit_status(run: Run, end: Finished | Failed | None) -> int:
-    """0 if a run has finished or was stopped; otherwise 1, with the reason on stderr. `end`: what its host has told.
+    """0 if a run has finished or was stopped with its state saved; otherwise 1, with the reason on stderr. `end`: what
+    its host has told.
 
     Raises `UserError` (exit status 2) if this machine can't do what was requested.
     """
     if isinstance(end, Finished):
-        return 0
+        if end.summary.reason != NOT_BEGUN:
+            return 0
+        print(printable(f"mario-tui: {run.name}: {NOT_BEGUN}"), file=sys.stderr)
+        return 1
     if isinstance(end, Failed) and end.usage:
         raise UserError(end.reason)
     # Without `end`, it crashed, or its recording, which tells more, could not be written.

@@ -104,7 +104,7 @@ def test_a_run_that_is_stopped_during_its_start_counts_as_stopped(tmp_path: Path
         os.kill(pid, signal.SIGTERM)
         out, err = starting.communicate(timeout=PATIENCE_S)
     snake = the_run(tmp_path)
-    assert (starting.returncode, out, err) == (0, f"{snake.name}: stopped in {snake.path}\n", "")
+    assert (starting.returncode, out, err) == (1, "", f"mario-tui: {snake.name}: stopped before training began\n")
     assert snake.record().told_state == "stopped" and snake.record().reason == "stopped before training began"
 
 
