@@ -76,8 +76,9 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
     parser = _Parser(
         prog="mario-tui",
         usage="mario-tui [COMMAND] [options]",
-        description="Train Double-DQN agents from a terminal and watch them learn. The options and defaults below are\n"
-        f"those of {game} with the {runner} runner; for others: mario-tui --game snake --runner apex --help",
+        description="Train DQN agents (Double, dueling, n-step, prioritized) from a terminal and watch them learn.\n"
+        f"The options and defaults below are those of {game} with the {runner} runner; for others:\n"
+        "mario-tui --game snake --runner apex --help",
         epilog=f"{_EARLIER}\n{_COMMANDS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -55,7 +55,7 @@ class HomeScreen(TableScreen[list[Listed]]):
         """Of runs that were resumed together: as long as they are here, the kernel forgets those that have ended."""
 
     def compose(self) -> ComposeResult:
-        title = Text.assemble(("mario-tui", "bold"), "  train Double-DQN agents and watch them learn")
+        title = Text.assemble(("mario-tui", "bold"), "  train DQN agents and watch them learn")
         if self.mario.read_only:
             title.append("  read-only", style="bold reverse")
         yield Static(title, id="title")
