@@ -36,8 +36,6 @@ _ANSWER_S = 10.0
 _HAND_OVER_S = 1.0
 """Seconds that a client which closes waits for its host to read the last commands."""
 _EVENTS_BYTES = 2**16
-_EXIT_S = 1.0
-"""Seconds that a host which has closed its socket has to exit."""
 _QUOTED_BYTES = 2**12
 """At the end of a log, in which the reason of a crash is looked for."""
 
@@ -300,6 +298,7 @@ class HostProcess:
         """A client, as soon as the host accepts connections. Raises `UserError` if it never does, with the reason or
         the log; nothing is left of a new run whose host has exited before it listened."""
         deadline = time.monotonic() + timeout_s
+        problem = f"{self.run.name}: its host did not answer in {timeout_s:.0f} s; see {self.run.log_path}"
         while time.monotonic() < deadline:
             if self.ended:
                 raise UserError(self._exited_at_once())
@@ -307,13 +306,10 @@ class HostProcess:
             if record.pid == self.process.pid and record.socket:
                 try:
                     return HostClient(self.run)
-                except UserError:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        self.process.wait(_EXIT_S)
-                    if not self.ended:
-                        raise
+                except UserError as error:  # it may be exiting, which takes long on a busy machine
+                    problem = str(error)
             time.sleep(0.02)
-        raise UserError(f"{self.run.name}: its host did not answer in {timeout_s:.0f} s; see {self.run.log_path}")
+        raise UserError(problem)
 
     def _exited_at_once(self) -> str:
         """Why, if that is known. A new run that has never had a socket has never begun, and is removed."""

@@ -17,19 +17,27 @@ from tests.support.program import PATIENCE_S, PROGRAM
 
 
 class Visitor:
-    """Acts as a browser: receives output, sends keys."""
+    """Acts as a browser: receives output, sends keys. It reads all the time, which also answers the server's pings."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self.seen = b""
+        self._news = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async for message in self._socket:
+            if message.type == aiohttp.WSMsgType.BINARY:
+                self.seen += message.data
+            self._news.set()
+        self._news.set()
 
     async def wait_for(self, text: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while text.encode() not in self.seen:
-                message = await self._socket.receive()
-                assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
-                if message.type == aiohttp.WSMsgType.BINARY:
-                    self.seen += message.data
+                assert not self._reading.done(), "the server has closed the connection"
+                self._news.clear()
+                await self._news.wait()
 
     async def send(self, keys: str) -> None:
         self.seen = b""
@@ -37,8 +45,7 @@ class Visitor:
 
     async def until_closed(self) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not self._socket.closed:
-                await self._socket.receive()
+            await self._reading
 
 
 class Served:

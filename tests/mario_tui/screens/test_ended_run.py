@@ -111,4 +111,5 @@ async def test_where_no_game_can_be_started_g_says_why_and_what_can(read_only: b
         await ended(pilot)
         await pilot.press("g")
         where = "in read-only mode" if read_only else "in a browser"
-        assert f"Nobody can play {where}. In a shell: {program()} play one" in said(app)
+        told = f"Nobody can play {where}. In a shell: {program()} play one"
+        await until(pilot, lambda: told in said(app), "why nobody can play")

@@ -40,7 +40,8 @@ async def panel_in(pilot: Pilot[Any], height: int) -> ReplayPanel:
     panel.add_class("-alone")
     await pilot.app.screen.mount(panel)
     panel.styles.height = height
-    await until(pilot, lambda: panel.body[1] == height - 1, "its size")
+    size = (pilot.app.screen.size.width - 2, height - 1)
+    await until(pilot, lambda: panel.body == size, "its size")
     return panel
 
 
