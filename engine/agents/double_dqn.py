@@ -7,7 +7,8 @@ of a state differ more (Bellemare et al. 2016, arXiv:1512.04860, who take both f
 
 A batch is split into shares. An update sums their gradients, clips the norm to 10 (Wang et al. 2016) and takes a step
 of Adam. Shares are computed in parallel by threads on CPUs, or one after the other if memory is short; the split does
-not change the batch's mean loss.
+not change the batch's mean loss. Targets need only the next states, so another thread can compute them meanwhile, which
+changes no bit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,9 @@ from engine.runtime.devices import Precision, is_out_of_memory, release_memory
 from engine.runtime.stopwatch import SHARES, stopwatch
 
 MAX_GRADIENT_NORM = 10.0
+
+Targets = Callable[[], Tensor]
+"""Returns the targets float32 [share] of a share of a batch; see `DoubleDQN.begin`."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class DoubleDQN:
         advantage_learning: share of the action gap that targets lose, less than 1; 0 with illegal actions. It can be
             changed later.
         threads: number of threads that split a batch (CPU only).
+        targets_ahead: whether another thread computes targets even if `threads` is 1 (CPU only).
         accumulate: number of parts of a batch that are computed one after the other, to save memory. It is doubled when
             memory runs out; then `on_out_of_memory` is called with the new number.
     """
@@ -121,6 +127,7 @@ class DoubleDQN:
         double_q: bool = True,
         advantage_learning: float = 0.0,
         threads: int = 1,
+        targets_ahead: bool = False,
         accumulate: int = 1,
         on_out_of_memory: Callable[[int], None] = lambda accumulate: None,
     ) -> None:
@@ -145,7 +152,7 @@ class DoubleDQN:
             ThreadPoolExecutor(
                 self._threads, thread_name_prefix="learn", initializer=lambda: torch.set_num_threads(torch_threads)
             )
-            if self._threads > 1
+            if device.type == "cpu" and (threads > 1 or targets_ahead)
             else None
         )
         self._graphed = GraphedSteps(self) if device.type == "cuda" else None
@@ -217,8 +224,21 @@ class DoubleDQN:
         """
         return weights
 
-    def update(self, batch: Batch | TensorBatch, weights: Array) -> UpdateResult:
-        """One optimiser step on n-step transitions with importance weights float32 [batch].
+    @property
+    def computes_ahead(self) -> bool:
+        """Whether `begin` has threads that compute targets."""
+        return self._pool is not None
+
+    def begin(self, batch: Batch | TensorBatch) -> list[Targets]:
+        """Start computing the targets of each share of the batch for the next update, in other threads if there are
+        some; otherwise they are computed when they are called. Until that update, only act."""
+        shares = self._shares(len(batch.actions))
+        if self._pool is None:
+            return [partial(self._targets, batch, share) for share in shares]
+        return [self._pool.submit(self._targets, batch, share).result for share in shares]
+
+    def update(self, batch: Batch | TensorBatch, weights: Array, targets: list[Targets] | None = None) -> UpdateResult:
+        """One optimiser step on n-step transitions with importance weights float32 [batch]. targets: of `begin`.
 
         If memory runs out, `accumulate` is doubled and the update repeated. Raises the error of PyTorch or Python if it
         runs out even with single samples.
@@ -228,9 +248,10 @@ class DoubleDQN:
                 if self._graphed is not None and not isinstance(batch, TensorBatch):
                     gradients, found = self._graphed.gradients(batch, weights)
                 else:
-                    gradients, found = self.gradients(batch, weights)
+                    gradients, found = self.gradients(batch, weights, targets)
             except (RuntimeError, MemoryError) as error:
                 self.split_after(error, len(weights))
+                targets = None  # they are of the larger shares
             else:
                 self.apply(gradients)
                 return result_of(batch, found)
@@ -246,17 +267,20 @@ class DoubleDQN:
         self._on_out_of_memory(self.accumulate)
 
     @stopwatch.wait(SHARES)
-    def gradients(self, batch: Batch | TensorBatch, weights: Array) -> tuple[list[Tensor], Tensor]:
+    def gradients(
+        self, batch: Batch | TensorBatch, weights: Array, targets: list[Targets] | None = None
+    ) -> tuple[list[Tensor], Tensor]:
         """Gradients of the batch's mean loss, a tensor for each parameter; scaled in float16. Changes no weights.
+        targets: of `begin`.
 
         Also returns, as float32 [3, batch] on the agent's device, each sample's weighted loss, Q-value and absolute TD
         error. Does not wait for the device.
         """
-        shares = self._shares(len(weights))
+        shares = zip(self._shares(len(weights)), targets or self.begin(batch), strict=True)
         gradients: list[Tensor] = []
         found: list[Tensor] = []
-        each = map if self._pool is None else self._pool.map
-        for part_gradients, part_found in each(lambda share: self._share_gradients(batch, weights, share), shares):
+        each = self._pool.map if self._pool is not None and self._threads > 1 else map
+        for part_gradients, part_found in each(lambda pair: self._share_gradients(batch, weights, *pair), shares):
             if gradients:
                 torch._foreach_add_(gradients, part_gradients)
             else:
@@ -294,38 +318,53 @@ class DoubleDQN:
         borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
         return [slice(*pair) for pair in itertools.pairwise(borders)]
 
-    def _share_gradients(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[list[Tensor], Tensor]:
+    def _share_gradients(
+        self, batch: Batch | TensorBatch, weights: Array, share: slice, targets: Targets
+    ) -> tuple[list[Tensor], Tensor]:
         """The share's contribution to the gradients, and its part [3, share] of what `gradients` returns."""
-        loss, found = self._loss(batch, weights, share)
+        loss, found = self._loss(batch, weights, share, targets)
         with stopwatch("backward"):
             return list(torch.autograd.grad(self._scaler.scale(loss), self._parameters)), found
 
     @stopwatch("forward")
-    def _loss(self, batch: Batch | TensorBatch, weights: Array, share: slice) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def _targets(self, batch: Batch | TensorBatch, share: slice) -> Tensor:
+        """The share's targets float32 [share], without what `advantage_learning` takes off."""
+
+        def tensor(array: Array) -> Tensor:
+            return torch.as_tensor(array[share], device=self.device)
+
+        with stopwatch("transfer"):
+            next_obs = as_input(tensor(batch.next_obs), getattr(torch, self.precision), trains=False)
+        with autocast(self.device.type, self.precision):
+            target_q = self.target(next_obs)
+            next_q = self.online(next_obs) if self._double_q else target_q
+            if batch.next_masks is not None:
+                next_q = next_q.masked_fill(~tensor(batch.next_masks), -torch.inf)
+            best = next_q.argmax(1, keepdim=True)
+            next_value = target_q.gather(1, best).squeeze(1)
+            return tensor(batch.returns) + tensor(batch.discounts) * next_value
+
+    @stopwatch("forward")
+    def _loss(
+        self, batch: Batch | TensorBatch, weights: Array, share: slice, targets: Targets
+    ) -> tuple[Tensor, Tensor]:
         """The share's contribution to the mean loss, and its part [3, share] of what `gradients` returns."""
 
         def tensor(array: Array) -> Tensor:
             return torch.as_tensor(array[share], device=self.device)
 
-        dtype = getattr(torch, self.precision)
         with stopwatch("transfer"):
-            obs = as_input(tensor(batch.obs), dtype, trains=True)
-            next_obs = as_input(tensor(batch.next_obs), dtype, trains=False)
+            obs = as_input(tensor(batch.obs), getattr(torch, self.precision), trains=True)
         with autocast(self.device.type, self.precision):
-            with torch.no_grad():
-                target_q = self.target(next_obs)
-                next_q = self.online(next_obs) if self._double_q else target_q
-                if batch.next_masks is not None:
-                    next_q = next_q.masked_fill(~tensor(batch.next_masks), -torch.inf)
-                best = next_q.argmax(1, keepdim=True)
-                next_value = target_q.gather(1, best).squeeze(1)
-                targets = tensor(batch.returns) + tensor(batch.discounts) * next_value
             q, gaps = q_of_actions(self.online, obs, tensor(batch.actions))
-            targets = targets - self._gap_share * gaps
-            losses = tensor(weights) * F.smooth_l1_loss(q, targets.expand_as(q), reduction="none").mean(0)
+            with stopwatch.wait("forward"):
+                target = targets()
+            target = target - self._gap_share * gaps
+            losses = tensor(weights) * F.smooth_l1_loss(q, target.expand_as(q), reduction="none").mean(0)
             loss = losses.sum() / len(weights)
         q = q.detach()
-        return loss, torch.stack((losses.detach(), q.mean(0), (targets - q).abs().mean(0)))
+        return loss, torch.stack((losses.detach(), q.mean(0), (target - q).abs().mean(0)))
 
     @stopwatch("synchronise")
     @torch.no_grad()

@@ -1,8 +1,9 @@
-"""An actor and a learner in one process: lanes emulate in threads while the learner trains on earlier steps.
+"""An actor and a learner in one process: lanes emulate in threads while the learner trains on earlier steps, and the
+learner begins in threads while the actor chooses actions.
 
 The `single` runner has one; `parallel` and `ddp` have one per process. The schedule is fixed, so results depend on the
-seed alone: choose actions with the current weights, start the lanes' step, learn from the replay as it was, wait for
-both, store the step.
+seed alone: begin the first update, choose actions with the current weights, start the lanes' step, learn from the
+replay as it was, wait for both, store the step.
 """
 
 from __future__ import annotations
@@ -70,7 +71,13 @@ class ActorLearner:
         if self._has_curriculum:
             env.set_curriculum_level(shared_state.level)
         self.learner = make_learner(
-            start, env.spec, seed=learn_seed, threads=self.threads.learn_threads, log=log, make_agent=make_agent
+            start,
+            env.spec,
+            seed=learn_seed,
+            threads=self.threads.learn_threads,
+            targets_ahead=self.threads.targets_ahead,
+            log=log,
+            make_agent=make_agent,
         )
         self.learner.before_update = self._beat_before_update
         if isinstance(self.learner.replay, ReplayBuffer):
@@ -123,6 +130,7 @@ class ActorLearner:
         learner.settings.follow(shared_state)
         if self._has_curriculum:
             actor.env.set_curriculum_level(shared_state.level)
+        learner.begin(updates)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(learner.agent.q_values, shared_state.env_steps, shared_state.tuned("epsilon_scale"))
         self.screen.show()

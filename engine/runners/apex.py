@@ -78,7 +78,13 @@ class Runner:
         (learn_seed,) = start.seeds.generate_state(1)
         self._replay = self._actors.replay
         self._learner = make_learner(
-            start, spec, seed=int(learn_seed), threads=threads.learn_threads, log=link.log, replay=self._replay
+            start,
+            spec,
+            seed=int(learn_seed),
+            threads=threads.learn_threads,
+            targets_ahead=threads.targets_ahead,
+            log=link.log,
+            replay=self._replay,
         )
         self._learner.before_update = link.beat
         self._published_at = 0.0

@@ -28,7 +28,7 @@ _LOOK_S = 0.2
 """Seconds for which the load of cores is measured."""
 _TURNS = 32
 """Restricted runs that a core can have before further ones are no longer counted."""
-_MIN_SHARE = 32
+_MIN_SHARE = 64
 """Samples of a batch below which another learning thread does not pay."""
 
 
@@ -43,6 +43,8 @@ class ThreadBudget:
     """Threads that split a batch among them."""
     torch_threads: int
     """OpenMP threads in each of them."""
+    targets_ahead: bool
+    """Whether a thread computes the targets of a batch while others act, and learn from it."""
 
 
 def thread_budget(lanes: int, batch_size: int = 1, processes: int = 1, max_learners: int | None = None) -> ThreadBudget:
@@ -58,6 +60,7 @@ def thread_budget(lanes: int, batch_size: int = 1, processes: int = 1, max_learn
         lane_threads=min(cores, lanes),
         learn_threads=learners,
         torch_threads=max(1, cores // 2 // learners),
+        targets_ahead=cores > 1,
     )
 
 

@@ -51,6 +51,9 @@ class DeviceUpdate:
         self._read_at = time.monotonic()
         self._calls: dict[tuple[bool, int], GraphedCall] = {}
 
+    def begin(self) -> None:
+        """Nothing: all of an update is computed where the replay lies."""
+
     @stopwatch("forward")  # and the rest as well, if all of it is one graph
     def __call__(self) -> None:
         """One update. Raises `NothingToSample` if the replay is empty.

@@ -44,6 +44,7 @@ def make_learner(
     *,
     seed: int,
     threads: int = 1,
+    targets_ahead: bool = False,
     log: Callable[[str], None] = lambda text: None,
     make_agent: MakeAgent = DoubleDQN,
     replay: Replay | None = None,
@@ -69,7 +70,7 @@ def make_learner(
     if is_first_here(start.index):  # checks for all processes on this machine, before the others allocate
         check_memory(config, with_replay=not elsewhere)
     random = LearnerRandom(seed, device)
-    agent = _agent(start, spec, chosen, device, make_agent, log)
+    agent = _agent(start, spec, chosen, device, partial(make_agent, targets_ahead=targets_ahead), log)
     if replay is None:
         make = partial(make_replay, start, spec, log)
         replay = device_replay_or(make, device, config, log) if on_device else make(None)

@@ -34,6 +34,9 @@ class Update(Protocol):
     @property
     def replay(self) -> Replay: ...
 
+    def begin(self) -> None:
+        """Begin the next update in other threads, if there are some. Until that update, only act."""
+
     def __call__(self) -> None:
         """Take one update. Raises `NothingToSample` if the replay has nothing that can be sampled."""
 
@@ -80,6 +83,12 @@ class Learner:
             )
         self.replay.append(step)
         self.pace.count(len(step.actions))
+
+    def begin(self, updates: int | None = None) -> None:
+        """Begin the first of the updates that `learn` will take next, in other threads if there are some. Until then,
+        only act."""
+        if self.pace.due() if updates is None else updates:
+            self.update.begin()
 
     def learn(self, updates: int | None = None) -> list[Losses]:
         """Take `updates` updates (default: all that are due); returns the losses that are known by now.

@@ -194,6 +194,19 @@ def test_a_shared_batch_gives_the_same_bits_every_time() -> None:
         assert torch.equal(ours, theirs)
 
 
+def test_targets_computed_ahead_give_the_same_bits() -> None:
+    batches, obs = [batch_of(16, seed) for seed in range(3)], batch_of(8, 3)[0].obs
+    agent, plain = make_agent(targets_ahead=True), make_agent()
+    for batch, weights in batches:
+        targets = agent.begin(batch)
+        assert torch.equal(agent.q_values(obs), plain.q_values(obs))
+        assert agent.update(batch, weights, targets).loss == plain.update(batch, weights).loss
+    assert agent.computes_ahead and not plain.computes_ahead
+    for ours, theirs in zip(agent.tensors(), plain.tensors(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("begins", [False, True])
 @pytest.mark.parametrize(
     "shortage",
     [
@@ -204,9 +217,9 @@ def test_a_shared_batch_gives_the_same_bits_every_time() -> None:
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
 )
-def test_an_update_that_runs_out_of_memory_is_repeated_in_smaller_shares(shortage: Exception) -> None:
+def test_an_update_that_runs_out_of_memory_is_repeated_in_smaller_shares(shortage: Exception, begins: bool) -> None:
     told: list[int] = []
-    agent, plain = make_agent(on_out_of_memory=told.append), make_agent()
+    agent, plain = make_agent(targets_ahead=begins, on_out_of_memory=told.append), make_agent()
 
     def refuse(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if inputs[0].shape[0] > 8:
@@ -215,7 +228,8 @@ def test_an_update_that_runs_out_of_memory_is_repeated_in_smaller_shares(shortag
     agent.online.register_forward_pre_hook(refuse)
     batch, weights = batch_of(32)
     for _ in range(3):
-        losses, expected = agent.update(batch, weights), plain.update(batch, weights)
+        losses = agent.update(batch, weights, agent.begin(batch) if begins else None)
+        expected = plain.update(batch, weights)
         assert losses.loss == pytest.approx(expected.loss, rel=1e-4)
     assert told == [2, 4] and agent.accumulate == 4  # it stays small: the next update would run out again
     for ours, theirs in zip(agent.online.parameters(), plain.online.parameters(), strict=True):

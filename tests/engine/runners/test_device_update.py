@@ -177,10 +177,10 @@ def test_an_update_is_repeated_in_smaller_parts_if_memory_runs_out(monkeypatch: 
         play("grid", each, 6)
     gradients_of = agent._share_gradients
 
-    def with_little_memory(batch: Any, weights: Any, share: slice) -> Any:
+    def with_little_memory(batch: Any, weights: Any, share: slice, targets: Any) -> Any:
         if share.stop - share.start > BATCH / 4:
             raise torch.OutOfMemoryError
-        return gradients_of(batch, weights, share)
+        return gradients_of(batch, weights, share, targets)
 
     monkeypatch.setattr(agent, "_share_gradients", with_little_memory)
     updates_of(agent, replay)()

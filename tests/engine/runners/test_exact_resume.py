@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from engine.runs.checkpoints import POLICY_FILE
+from engine.runtime.threads import available_cores
 from tests.support.program import json_lines, run_program
 
 SHORT = ("--burnin", "200", "--batch-size", "128", "--sync-every", "7", "--seed", "5",
@@ -84,13 +85,22 @@ def test_interrupted_and_resumed_equals_uninterrupted_on_a_gpu(tmp_path: Path) -
     assert_resumes_exactly(tmp_path, "snake", "--device", "cuda")
 
 
-def assert_resumes_exactly(folder: Path, game: str, *options: str) -> None:
+@pytest.mark.long
+@pytest.mark.skipif(available_cores() < 2, reason="needs two cores")
+def test_a_second_core_changes_no_bit(tmp_path: Path) -> None:
+    """With it, another thread computes targets. A batch of this size is not split."""
+    options = ("--batch-size", "64", "--double-q", "--threads", "1")
+    assert_resumes_exactly(tmp_path, "tetris", *options, in_parts=("--threads", "2"))
+
+
+def assert_resumes_exactly(folder: Path, game: str, *options: str, in_parts: tuple[str, ...] = ()) -> None:
+    """in_parts: further options of the run that is interrupted."""
     (folder / "whole").mkdir()
     (folder / "parts").mkdir()
     steps = ("200", "400") if "nes-py" in game else ("480", "960")
     options = (*SHORT, *(() if game == "snake" else ("--eval-every", "0")), *GAMES[game], *options)
     whole = checkpoint(folder / "whole", *options, "--steps", steps[1])
-    half = checkpoint(folder / "parts", *options, "--steps", steps[0])
+    half = checkpoint(folder / "parts", *options, *in_parts, "--steps", steps[0])
     parts = checkpoint(folder / "parts", "--resume", str(half), "--steps", steps[1])
     files = sorted(path.name for path in whole.glob("*.safetensors"))
     assert {POLICY_FILE, "target.safetensors", "optimizer.safetensors", "replay.safetensors"} < set(files)
