@@ -29,7 +29,7 @@ _LOOK_S = 0.2
 _TURNS = 32
 """Restricted runs that a core can have before further ones are no longer counted."""
 _MIN_SHARE = 64
-"""Samples of a batch below which another learning thread does not pay."""
+"""Samples of a batch below which another learning thread does not pay: threads take turns at Python's lock."""
 
 
 _locks: list[BinaryIO] = []
