@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from engine.config.reading import make_config
 from engine.host.client import HostProcess
@@ -38,10 +39,11 @@ def progress_with(contents: ReplayContents | None) -> Progress:
 async def panel_in(pilot: Pilot[Any], height: int) -> ReplayPanel:
     panel = ReplayPanel()
     panel.add_class("-alone")
-    await pilot.app.screen.mount(panel)
+    screen = Screen[None]()  # with nothing else, so it needs no scrollbar
+    await pilot.app.push_screen(screen)
+    await screen.mount(panel)
     panel.styles.height = height
-    size = (pilot.app.screen.size.width - 2, height - 1)
-    await until(pilot, lambda: panel.body == size, "its size")
+    await until(pilot, lambda: panel.body[1] == height - 1, "its size")
     return panel
 
 

@@ -42,9 +42,9 @@ def is_laid_out(dashboard: DashboardScreen, width: int, height: int) -> bool:
     """Whether the dashboard has been laid out for a size, which takes several turns after a change, and its header
     names the panels without room."""
     panels, right = placed(dashboard), dashboard.query_one("#body").region.right
-    more = re.search(r"more panels: (.*)", text(dashboard, "header"))
+    more = re.search(r"  (\d[^\n]*: more|more panels: )[^\n]*", text(dashboard, "header"))
     hidden = [number for number, panel in enumerate(dashboard.panels[:8], 1) if panel.id not in panels]
-    named = [int(digit) for digit in re.findall(r"\d", more[1] if more else "")]
+    named = [int(digit) for digit in re.findall(r"\d", more[0] if more else "")]
     return right == width and panels.keys() == PANELS[width, height] and named == hidden
 
 
