@@ -1,16 +1,17 @@
-"""Draws what `bench.environments` wrote: a panel for each environment, a line for each seed.
+"""Draws what `bench.environments` wrote: a panel for each environment, a line for each run.
 
     python -m bench.curves FILE.csv FILE.svg
 
 Lines are mean returns of the last 100 training episodes, dots greedy evaluations. The dashed line of a MinAtar game is
-the DQN of Young and Tian (2019, arXiv:1903.03176) after a million frames, read off their learning curves.
+the DQN of Young and Tian (2019, arXiv:1903.03176) after a million frames, read off their learning curves. Columns
+before the minutes, such as the seed, tell runs apart.
 """
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections import defaultdict
+from itertools import groupby, takewhile
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -20,20 +21,23 @@ PUBLISHED = {"Asterix": 7.0, "Breakout": 9.2, "Freeway": 48.0, "Seaquest": 1.0, 
 
 
 def main(table: Path, picture: Path) -> None:
-    runs = defaultdict[str, dict[str, list[dict[str, str]]]](lambda: defaultdict(list))
     with table.open(newline="") as file:
-        for row in csv.DictReader(file):
-            runs[row["env"]][row["seed"]].append(row)
-    figure = Figure(figsize=(2.6 * len(runs), 2.6), layout="constrained")
-    for axes, (env, seeds) in zip(figure.subplots(1, len(runs), squeeze=False)[0], sorted(runs.items()), strict=True):
-        for color, rows in enumerate(seeds.values()):
-            steps = [int(row["env_steps"]) / 1e6 for row in rows]
-            axes.plot(steps, [float(row["training_return"]) for row in rows], color=f"C{color}")
-            axes.plot(steps, [float(row["evaluation_return"]) for row in rows], ".", markersize=3, color=f"C{color}")
+        rows = list(csv.DictReader(file))
+    names = list(takewhile(lambda name: name != "minutes", rows[0]))
+    runs = [(key, list(found)) for key, found in groupby(rows, key=lambda row: [row[name] for name in names])]
+    envs = list(dict.fromkeys(env for (env, *_), _ in runs))
+    figure = Figure(figsize=(2.6 * len(envs), 2.8), layout="constrained")
+    for env, axes in zip(envs, figure.subplots(1, len(envs), squeeze=False)[0], strict=True):
+        for color, (key, found) in enumerate(run for run in runs if run[0][0] == env):
+            steps = [int(row["env_steps"]) / 1e6 for row in found]
+            label = ", ".join(f"{name} {value}" for name, value in zip(names[1:], key[1:], strict=True))
+            axes.plot(steps, [float(row["training_return"]) for row in found], color=f"C{color}", label=label)
+            axes.plot(steps, [float(row["evaluation_return"]) for row in found], ".", markersize=3, color=f"C{color}")
         name = env.removeprefix("MinAtar/").rpartition("-v")[0]
         if name in PUBLISHED:
             axes.axhline(PUBLISHED[name], color="black", linestyle="--", linewidth=1)
         axes.set(title=name, xlabel="million frames", ylim=(0, None))
+        axes.legend(fontsize=6)
     figure.savefig(picture, metadata={"Date": None})
 
 
