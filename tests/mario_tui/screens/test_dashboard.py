@@ -207,7 +207,7 @@ async def test_numbers_are_checked_at_the_field_and_changed(served: Run) -> None
 
         await until(pilot, lambda: changes() >= {("learning_rate", 1e-4), ("replay_ratio", 2.0)}, "the changes")
         assert {name for name, _ in changes()} == {"learning_rate", "replay_ratio"}  # only what was touched
-        await pilot.press("8", "z")
+        await pilot.press("8", "z", "slash", *"learning", "enter")  # else episodes may push it out of sight
         await until(pilot, lambda: "learning rate: 0.5 → 0.0001" in text(dashboard, "log"), "the change in the log")
         await pilot.press("e")
         await until(pilot, lambda: pilot.app.screen.query("#replay_ratio"), "the dialog")
