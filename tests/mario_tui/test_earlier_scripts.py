@@ -12,7 +12,7 @@ from mario_tui.cli import run
 from tests.support.program import run_program, the_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from-earlier-scripts.md"
-LINES = re.findall(r"^- .+: `mario-tui (.+)`$", PAGE.read_text("utf-8"), re.MULTILINE)
+LINES = re.findall(r"^- .+:\s+`mario-tui (.+)`$", PAGE.read_text("utf-8"), re.MULTILINE)
 EARLIER_FLAGS = (
     "--num-processes", "--num-actors", "--parallel-envs", "--batch-size", "--render", "--burnin", "--episodes",
     "--sync-every", "--save-every", "--eval-only", "--buffer-size", "--learning-rate", "--alpha", "--beta",
