@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from engine.agents.double_dqn import DoubleDQN, Targets, UpdateResult, result_of
+from engine.agents.double_dqn import DoubleDQN, Share, UpdateResult, result_of
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.runtime.devices import is_out_of_memory, release_memory
@@ -80,8 +80,8 @@ class AllreduceDQN(DoubleDQN):
             dist.all_reduce(largest, dist.ReduceOp.MAX)
         return (whole / largest).float()
 
-    def update(self, batch: Batch | TensorBatch, weights: Array, targets: list[Targets] | None = None) -> UpdateResult:
-        """One optimiser step of all ranks with the mean of their gradients. targets: of `begin`.
+    def update(self, batch: Batch | TensorBatch, weights: Array, shares: list[Share] | None = None) -> UpdateResult:
+        """One optimiser step of all ranks with the mean of their gradients. shares: of `begin`.
 
         Raises `RuntimeError` if a rank runs out of memory even with single samples.
         """
@@ -89,7 +89,7 @@ class AllreduceDQN(DoubleDQN):
             parts: list[Tensor] = []
             out_of_memory = False
             try:
-                self._backward(batch, weights, targets or self.begin(batch), parts)
+                self._backward(batch, weights, shares or self.begin(batch), parts)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -99,24 +99,21 @@ class AllreduceDQN(DoubleDQN):
             if self.accumulate >= len(weights):
                 raise RuntimeError("a rank ran out of memory even with single samples")
             self.accumulate *= 2
-            targets = None  # they are of the larger shares
+            shares = None  # they are too large
             release_memory(self.device)
             self._on_out_of_memory(self.accumulate)
         ranks = dist.get_world_size()
         self.apply([gradient / ranks for gradient in self._reduced_gradients()])
         return result_of(batch, torch.cat(parts, 1))
 
-    def _backward(
-        self, batch: Batch | TensorBatch, weights: Array, targets: list[Targets], parts: list[Tensor]
-    ) -> None:
+    def _backward(self, batch: Batch | TensorBatch, weights: Array, shares: list[Share], parts: list[Tensor]) -> None:
         self._reductions.clear()
         self._reduced.clear()
         self._missing = [len(bucket) for bucket in self._buckets]
         for parameter in self._parameters:
             parameter.grad = None
-        shares = self._shares(len(weights))
-        for share, its_targets in zip(shares, targets, strict=True):
-            loss, found = self._loss(batch, weights, share, its_targets)
+        for share in shares:
+            loss, found = self._loss(batch, weights, share)
             self._reducing = share is shares[-1]
             with stopwatch("backward"):
                 torch.autograd.backward(self._scaler.scale(loss), inputs=self._parameters)

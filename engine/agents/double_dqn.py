@@ -1,9 +1,10 @@
 """Double DQN (van Hasselt et al. 2016, arXiv:1509.06461) with n-step targets and importance weights.
 
-The core of the algorithm is in `_loss`: target = R + discount * Q_target(s', argmax_a Q_online(s', a)) over the actions
-that are legal in s', Huber loss. Without `double_q`, the target network chooses the action too (Mnih et al. 2015). With
-`advantage_learning`, the target is lower by that share of max_b Q_online(s, b) - Q_online(s, a), so that the Q-values
-of a state differ more (Bellemare et al. 2016, arXiv:1512.04860, who take both from the target network).
+The core of the algorithm is in `_targets` and `_loss`: target = R + discount * Q_target(s', argmax_a Q_online(s', a))
+over the actions that are legal in s', Huber loss. Without `double_q`, the target network chooses the action too (Mnih
+et al. 2015). With `advantage_learning`, the target is lower by that share of max_b Q_online(s, b) - Q_online(s, a), so
+that the Q-values of a state differ more (Bellemare et al. 2016, arXiv:1512.04860, who take both from the target
+network).
 
 A batch is split into shares. An update sums their gradients, clips the norm to 10 (Wang et al. 2016) and takes a step
 of Adam. Shares are computed in parallel by threads on CPUs, or one after the other if memory is short; the split does
@@ -30,6 +31,7 @@ from torch.nn import functional as F
 from engine.agents.adam import SLOTS, Adam
 from engine.agents.afterstates import Afterstates, set_gamma
 from engine.agents.graphed_steps import GraphedSteps
+from engine.agents.greedy import greedy
 from engine.agents.layout import as_input, autocast, in_layout_of, placed
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
@@ -38,8 +40,8 @@ from engine.runtime.stopwatch import SHARES, stopwatch
 
 MAX_GRADIENT_NORM = 10.0
 
-Targets = Callable[[], Tensor]
-"""Returns the targets float32 [share] of a share of a batch; see `DoubleDQN.begin`."""
+Share = tuple[slice, Callable[[], Tensor]]
+"""Samples of a batch, and what returns their targets float32 [samples]; see `DoubleDQN.begin`."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,6 @@ def result_of(batch: Batch | TensorBatch, found: Tensor) -> UpdateResult:
     return UpdateResult(float(loss.mean()), float(q.mean()), td_errors)
 
 
-def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """Legal actions [lanes] with the largest of the Q-values [lanes, actions]; masks: legal ones [lanes, actions]."""
-    return mask_illegal(q, masks).argmax(1).cpu().numpy()
-
-
 def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
     """Q-values [images, batch] of one action int64 [batch] per observation, and the action gaps [batch]: how much less
     they are than those of the best action, legal or not.
@@ -83,11 +80,6 @@ def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> tuple[Tens
     every_q: Tensor = network(obs)
     q = every_q.gather(1, actions[:, None]).squeeze(1)
     return q[None], every_q.detach().max(1).values - q.detach()
-
-
-def mask_illegal(q: Tensor, masks: NDArray[np.bool_] | None) -> Tensor:
-    """Q-values [lanes, actions] with those of illegal actions replaced by -inf."""
-    return q if masks is None else q.masked_fill(~torch.from_numpy(masks).to(q.device), -torch.inf)
 
 
 class DoubleDQN:
@@ -229,16 +221,18 @@ class DoubleDQN:
         """Whether `begin` has threads that compute targets."""
         return self._pool is not None
 
-    def begin(self, batch: Batch | TensorBatch) -> list[Targets]:
-        """Start computing the targets of each share of the batch for the next update, in other threads if there are
-        some; otherwise they are computed when they are called. Until that update, only act."""
-        shares = self._shares(len(batch.actions))
+    def begin(self, batch: Batch | TensorBatch) -> list[Share]:
+        """Split the batch for the next update, and start computing targets in other threads, if there are some;
+        otherwise each share's are computed when they are asked for. Until that update, only act."""
+        size = len(batch.actions)
+        borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
+        samples = [slice(*pair) for pair in itertools.pairwise(borders)]
         if self._pool is None:
-            return [partial(self._targets, batch, share) for share in shares]
-        return [self._pool.submit(self._targets, batch, share).result for share in shares]
+            return [(each, partial(self._targets, batch, each)) for each in samples]
+        return [(each, self._pool.submit(self._targets, batch, each).result) for each in samples]
 
-    def update(self, batch: Batch | TensorBatch, weights: Array, targets: list[Targets] | None = None) -> UpdateResult:
-        """One optimiser step on n-step transitions with importance weights float32 [batch]. targets: of `begin`.
+    def update(self, batch: Batch | TensorBatch, weights: Array, shares: list[Share] | None = None) -> UpdateResult:
+        """One optimiser step on n-step transitions with importance weights float32 [batch]. shares: of `begin`.
 
         If memory runs out, `accumulate` is doubled and the update repeated. Raises the error of PyTorch or Python if it
         runs out even with single samples.
@@ -248,10 +242,10 @@ class DoubleDQN:
                 if self._graphed is not None and not isinstance(batch, TensorBatch):
                     gradients, found = self._graphed.gradients(batch, weights)
                 else:
-                    gradients, found = self.gradients(batch, weights, targets)
+                    gradients, found = self.gradients(batch, weights, shares)
             except (RuntimeError, MemoryError) as error:
                 self.split_after(error, len(weights))
-                targets = None  # they are of the larger shares
+                shares = None  # they are too large
             else:
                 self.apply(gradients)
                 return result_of(batch, found)
@@ -268,19 +262,19 @@ class DoubleDQN:
 
     @stopwatch.wait(SHARES)
     def gradients(
-        self, batch: Batch | TensorBatch, weights: Array, targets: list[Targets] | None = None
+        self, batch: Batch | TensorBatch, weights: Array, shares: list[Share] | None = None
     ) -> tuple[list[Tensor], Tensor]:
         """Gradients of the batch's mean loss, a tensor for each parameter; scaled in float16. Changes no weights.
-        targets: of `begin`.
+        shares: of `begin`.
 
         Also returns, as float32 [3, batch] on the agent's device, each sample's weighted loss, Q-value and absolute TD
         error. Does not wait for the device.
         """
-        shares = zip(self._shares(len(weights)), targets or self.begin(batch), strict=True)
+        shares = shares or self.begin(batch)
         gradients: list[Tensor] = []
         found: list[Tensor] = []
         each = self._pool.map if self._pool is not None and self._threads > 1 else map
-        for part_gradients, part_found in each(lambda pair: self._share_gradients(batch, weights, *pair), shares):
+        for part_gradients, part_found in each(lambda share: self._share_gradients(batch, weights, share), shares):
             if gradients:
                 torch._foreach_add_(gradients, part_gradients)
             else:
@@ -313,55 +307,44 @@ class DoubleDQN:
         self._scaler.update()
         self._move_averages(target=move_target)
 
-    def _shares(self, size: int) -> list[slice]:
-        """The shares of a batch, which are computed in parallel or one after the other."""
-        borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
-        return [slice(*pair) for pair in itertools.pairwise(borders)]
-
-    def _share_gradients(
-        self, batch: Batch | TensorBatch, weights: Array, share: slice, targets: Targets
-    ) -> tuple[list[Tensor], Tensor]:
+    def _share_gradients(self, batch: Batch | TensorBatch, weights: Array, share: Share) -> tuple[list[Tensor], Tensor]:
         """The share's contribution to the gradients, and its part [3, share] of what `gradients` returns."""
-        loss, found = self._loss(batch, weights, share, targets)
+        loss, found = self._loss(batch, weights, share)
         with stopwatch("backward"):
             return list(torch.autograd.grad(self._scaler.scale(loss), self._parameters)), found
 
+    def _of(self, array: Array, samples: slice) -> Tensor:
+        """The samples' part of an array of a batch, on the agent's device."""
+        return torch.as_tensor(array[samples], device=self.device)
+
     @stopwatch("forward")
     @torch.no_grad()
-    def _targets(self, batch: Batch | TensorBatch, share: slice) -> Tensor:
-        """The share's targets float32 [share], without what `advantage_learning` takes off."""
-
-        def tensor(array: Array) -> Tensor:
-            return torch.as_tensor(array[share], device=self.device)
-
+    def _targets(self, batch: Batch | TensorBatch, samples: slice) -> Tensor:
+        """Targets float32 [samples], without what `advantage_learning` takes off."""
         with stopwatch("transfer"):
-            next_obs = as_input(tensor(batch.next_obs), getattr(torch, self.precision), trains=False)
+            next_obs = as_input(self._of(batch.next_obs, samples), getattr(torch, self.precision), trains=False)
         with autocast(self.device.type, self.precision):
             target_q = self.target(next_obs)
             next_q = self.online(next_obs) if self._double_q else target_q
             if batch.next_masks is not None:
-                next_q = next_q.masked_fill(~tensor(batch.next_masks), -torch.inf)
+                next_q = next_q.masked_fill(~self._of(batch.next_masks, samples), -torch.inf)
             best = next_q.argmax(1, keepdim=True)
             next_value = target_q.gather(1, best).squeeze(1)
-            return tensor(batch.returns) + tensor(batch.discounts) * next_value
+            return self._of(batch.returns, samples) + self._of(batch.discounts, samples) * next_value
 
     @stopwatch("forward")
-    def _loss(
-        self, batch: Batch | TensorBatch, weights: Array, share: slice, targets: Targets
-    ) -> tuple[Tensor, Tensor]:
+    def _loss(self, batch: Batch | TensorBatch, weights: Array, share: Share) -> tuple[Tensor, Tensor]:
         """The share's contribution to the mean loss, and its part [3, share] of what `gradients` returns."""
-
-        def tensor(array: Array) -> Tensor:
-            return torch.as_tensor(array[share], device=self.device)
-
+        samples, targets = share
         with stopwatch("transfer"):
-            obs = as_input(tensor(batch.obs), getattr(torch, self.precision), trains=True)
+            obs = as_input(self._of(batch.obs, samples), getattr(torch, self.precision), trains=True)
         with autocast(self.device.type, self.precision):
-            q, gaps = q_of_actions(self.online, obs, tensor(batch.actions))
+            q, gaps = q_of_actions(self.online, obs, self._of(batch.actions, samples))
             with stopwatch.wait("forward"):
                 target = targets()
             target = target - self._gap_share * gaps
-            losses = tensor(weights) * F.smooth_l1_loss(q, target.expand_as(q), reduction="none").mean(0)
+            errors = F.smooth_l1_loss(q, target.expand_as(q), reduction="none").mean(0)
+            losses = self._of(weights, samples) * errors
             loss = losses.sum() / len(weights)
         q = q.detach()
         return loss, torch.stack((losses.detach(), q.mean(0), (target - q).abs().mean(0)))

@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from engine.agents.double_dqn import greedy
 from engine.agents.exploration import random_actions
+from engine.agents.greedy import greedy
 from engine.commands.evaluate import take_stdout
 from engine.config.games import game_of, import_plugins
 from engine.config.tasks import config_of_policy

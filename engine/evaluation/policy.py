@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from engine.agents import make_network
-from engine.agents.double_dqn import greedy
+from engine.agents.greedy import greedy
 from engine.agents.policy_weights import policy_weights
 from engine.config.games import game_of
 from engine.envs.lanes import Frames

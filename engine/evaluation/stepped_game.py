@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from engine.agents.double_dqn import greedy, mask_illegal
 from engine.agents.exploration import random_actions
+from engine.agents.greedy import greedy, mask_illegal
 from engine.config.game import Game
 from engine.config.games import game_of
 from engine.config.reading import make_config

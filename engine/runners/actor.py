@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.agents.double_dqn import mask_illegal
 from engine.agents.exploration import annealed, hold_starts, random_actions
+from engine.agents.greedy import mask_illegal
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.lanes import Frames, Lanes, VectorStep

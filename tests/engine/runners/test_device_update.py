@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.agents import DoubleDQN
+from engine.agents.double_dqn import Share
 from engine.agents.networks import NETWORKS, make_network
 from engine.buffers import NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
@@ -177,10 +178,11 @@ def test_an_update_is_repeated_in_smaller_parts_if_memory_runs_out(monkeypatch: 
         play("grid", each, 6)
     gradients_of = agent._share_gradients
 
-    def with_little_memory(batch: Any, weights: Any, share: slice, targets: Any) -> Any:
-        if share.stop - share.start > BATCH / 4:
+    def with_little_memory(batch: Any, weights: Any, share: Share) -> Any:
+        samples, _ = share
+        if samples.stop - samples.start > BATCH / 4:
             raise torch.OutOfMemoryError
-        return gradients_of(batch, weights, share, targets)
+        return gradients_of(batch, weights, share)
 
     monkeypatch.setattr(agent, "_share_gradients", with_little_memory)
     updates_of(agent, replay)()
