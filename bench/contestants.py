@@ -128,7 +128,7 @@ def in_workers(cleanup: contextlib.ExitStack, make: Callable[[], Any], workers: 
 
 
 def turbo(cleanup: contextlib.ExitStack, lanes: int, threads: int) -> Callable[[], Any]:
-    """A batch of lanes, which are reset by a second call. Raises `ValueError` without a cartridge of the user."""
+    """Batched lanes, which a second call resets. Raises `ValueError` if the user has not imported a cartridge."""
     from env_supermariobrosnes_turbo_emu import EnvSuperMarioBrosNesTurboEmuVecEnv
 
     env = EnvSuperMarioBrosNesTurboEmuVecEnv(
@@ -173,7 +173,7 @@ def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
             try:
                 row.step = turbo(cleanup, lanes, threads)
             except ValueError:
-                row.missing = "accepts one cartridge, which you must have: smb-turbo import FILE.nes"
+                row.missing = "needs a cartridge of your own: smb-turbo import FILE.nes"
         rows.append(row)
 
     for view in (WHOLE_SCREEN, DEFAULT_VIEW):

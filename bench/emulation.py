@@ -5,8 +5,8 @@
 All contestants play random right-only actions, four frames per step, and return stacks of four grayscale 84x84 frames,
 reward, end, info, with automatic resets. Rates are in wall time. The contestants take turns, so that slow phases of the
 machine affect all of them; the table shows medians over the rounds. Peers that are not installed get a row that says
-so, and so does env-supermariobrosnes-turbo-emu without its cartridge (`smb-turbo import FILE.nes`): it accepts another
-one than gym-super-mario-bros brings. To install all of them:
+so, and so does env-supermariobrosnes-turbo-emu without its cartridge, which you must own and import (`smb-turbo import
+FILE.nes`): it rejects the one that comes with gym-super-mario-bros. To install all of them:
 
     pip install gymnasium opencv-python-headless stable-retro==1.0.0 'cynes==0.1.*' env-supermariobrosnes-turbo-emu
 """

@@ -62,9 +62,7 @@ class Task:
 
     def score(self, act: Act) -> float:
         """Mean score of greedy games."""
-        rules: dict[str, Any] = {"late_starts": 0.0}
-        if self.game == "tetris":
-            rules = {"reward": "cells", "max_pieces": PIECES}
+        rules = {"late_starts": 0.0} if self.game == "snake" else {"reward": "cells", "max_pieces": PIECES}
         config = RunConfig.of(game=self.game, board=self.board, **rules)
         lanes = make_lanes(config, SCORED_GAMES, threads=1, seed=self.seed + 1, once=True)
         played = play_episodes(lanes, lambda obs, masks: act(obs[:, 0], masks), SCORED_GAMES)
@@ -86,7 +84,7 @@ class Judge:
             return
         score = self._score()
         line = json.dumps({"minutes": spent / 60, "env_steps": env_steps, "score": score})
-        print(line, file=sys.__stdout__, flush=True)  # what packages print goes elsewhere
+        print(line, file=sys.__stdout__, flush=True)  # what packages print goes to stderr
         if spent >= self._end:
             raise TimeOver
         self._begun = time.perf_counter() - spent

@@ -26,7 +26,7 @@ from engine.runtime.text import printable, shortened
 _EXTRAS = {"minatar": "minatar", "ale_py": "atari", "box2d": "box2d", "pygame": "pygame"}
 """The extras of mario-tui that bring known packages."""
 _NOT_OF_USER = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).parents[1]}/")
-"""How paths of code begin that is Python's or the engine's."""
+"""What the paths of Python's and the engine's own code begin with."""
 _INSTALLED = ("site-packages", "dist-packages")
 _MOST = 300
 """Most characters of an error of the user's code."""
@@ -104,14 +104,14 @@ def _of_file(path: Path) -> ModuleType:
 
 def described_error(error: BaseException) -> str:
     """An error in a line: what it says and, unless that is written for the user, its type and the last line of the
-    user's own code that it passed: `ValueError: no such level (my_env.py:12)`."""
+    user's own code in its traceback: `ValueError: no such level (my_env.py:12)`."""
     if isinstance(error, UserError):
         return str(error)
     return f"{type(error).__name__}: {shortened(in_a_line(str(error)), _MOST)}{place_of(error)}"
 
 
 def place_of(error: BaseException) -> str:
-    """` (FILE:LINE)`, or nothing if no code of the user's had part in the error."""
+    """` (FILE:LINE)`, or nothing if none of the user's own code is in the traceback."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         path = Path(frame.f_code.co_filename)

@@ -11,7 +11,7 @@ from engine.runs.sweep import SWEEP_FILE, Sweep, list_sweeps
 
 
 class NamesSweepError(UserError):
-    """A sweep was named where a run must be."""
+    """A sweep was named where a run is expected."""
 
 
 def find_run(name: str, run_dir: str | Path | None = None) -> Run:

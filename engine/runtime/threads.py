@@ -44,7 +44,7 @@ class ThreadBudget:
     torch_threads: int
     """OpenMP threads in each of them."""
     targets_ahead: bool
-    """Whether a thread computes the targets of a batch while others act, and learn from it."""
+    """Whether one thread computes the targets of a batch while others choose actions and learn."""
 
 
 def thread_budget(lanes: int, batch_size: int = 1, processes: int = 1, max_learners: int | None = None) -> ThreadBudget:

@@ -79,9 +79,9 @@ def _print_table(
     queue = "its queue runs" if summary["queue"] else "no queue: mario-tui sweep resume goes on"
     left = "" if is_done(plan, results) else f"; {queue}"
     console.print(f"{sweep.name}: {counted(len(plan.members), 'run')}, {counts}{left}", markup=False)
+    members = [member for result in results for member in result.members]
     gives_way: list[tuple[str, list[str] | None]]
     if by_run:
-        members = [member for result in results for member in result.members]
         records = [member.record for member in members]
         columns = {
             "run": [member.run.name for member in members],
@@ -110,7 +110,7 @@ def _print_table(
     console.print(_table(columns, console.width, gives_way))
     if not by_run:
         console.print(EXPLAINED, markup=False)
-    for member in (member for result in results for member in result.members):
+    for member in members:
         if member.state in (RunStatus.FAILED, RunStatus.LOST):
             why, log = (
                 ("could not be started", sweep.log_path)
