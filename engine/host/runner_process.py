@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import signal
 import time
+from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from engine.protocol.messages import Beat, Failed, Frame, Ready, Report
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.process import main
-from engine.runners.watchdog import SILENCE_LIMIT_S, START_LIMIT_S, GraceTime
+from engine.runners.watchdog import SILENCE_LIMIT_S, START_LIMIT_S, GraceTime, Silence
 
 
 class RunnerProcess(RunnerLink):
@@ -49,7 +50,8 @@ class RunnerProcess(RunnerLink):
             process.start()
             commands.only_write()  # so that the runner's exit ends a blocked write or read
             reports.only_read()
-            self._follow(process, commands, reports, self._watch)
+            assert process.pid is not None
+            self._follow(process, commands, reports, partial(self._watch, Silence(process.pid, self._beat_s)))
         except (OSError, RuntimeError) as error:
             self.kill()
             reason = f"the runner process could not be started ({error})"
@@ -80,12 +82,12 @@ class RunnerProcess(RunnerLink):
         self._deadline = time.monotonic() + (silence_s if self.ready else max(silence_s, self._start_s))
         super()._take(report, loop)
 
-    def _watch(self, process: Process) -> None:
+    def _watch(self, silence: Silence, process: Process) -> None:
         """Kill the process if it hangs."""
         grace = GraceTime(self._beat_s)
         while process.is_alive():
             now, spared = grace.look()
-            if now > self._deadline and not spared:
+            if silence.is_too_long(self._deadline, now) and not spared:
                 self._hung = True
                 process.kill()
             time.sleep(POLL_S)

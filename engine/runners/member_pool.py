@@ -23,8 +23,8 @@ from engine.runners.heartbeat import HEARTBEAT_S
 from engine.runners.message_queue import ReportQueue
 from engine.runners.parent_link import ParentLink
 from engine.runners.process import member_main
-from engine.runners.shared_state import SharedState, overdue
-from engine.runners.watchdog import START_LIMIT_S, GraceTime
+from engine.runners.shared_state import SharedState
+from engine.runners.watchdog import START_LIMIT_S, GraceTime, Silence
 from engine.runtime.exit_status import how_it_ended
 
 _POLL_S = 0.25
@@ -60,6 +60,7 @@ class _Member:
 
     process: SpawnProcess
     reports: ReportQueue
+    silence: Silence
     started_at: float = field(default_factory=time.monotonic)
     reason: str = ""
     """Why it will end, as it told."""
@@ -162,15 +163,14 @@ class MemberPool:
             if self._closing.is_set():
                 break
             now, spared = grace.look()
-            hung = overdue(self._shared_state.due, now) & (not spared)
             for slot, member in self._members():
                 if not member.process.is_alive():
                     while not member.reports.closed and member.reports.poll():  # reports sent before its end
                         self._read(slot)
                     self._lost(slot, member.reason or how_it_ended(member.process.exitcode))
-                elif hung[slot.index]:
+                elif not spared and self._hangs(slot.index, member, now):
                     self._lost(slot, "it hung")
-                elif self._starts_too_long(slot.index, member, now) and not spared:
+                elif not spared and self._starts_too_long(slot.index, member, now):
                     self._lost(slot, f"it did not start within {self._patience.start_s:g} s")
         # Joined in this thread, because its exit would kill them; and for less time than the host's own limit.
         deadline = time.monotonic() + self._leave_s
@@ -183,6 +183,10 @@ class MemberPool:
     def _members(self) -> list[tuple[_Slot, _Member]]:
         """The members that have been started."""
         return [(slot, slot.member) for slot in self._slots if slot.member is not None]
+
+    def _hangs(self, index: int, member: _Member, now: float) -> bool:
+        due = float(self._shared_state.due[index])
+        return due > 0 and member.silence.is_too_long(due, now)
 
     def _starts_too_long(self, index: int, member: _Member, now: float) -> bool:
         starting = self._shared_state.due[index] == 0
@@ -224,7 +228,8 @@ class MemberPool:
             reports.close()
             raise
         reports.only_read()  # so that the member's exit ends a read
-        return _Member(process, reports)
+        assert process.pid is not None
+        return _Member(process, reports, Silence(process.pid, HEARTBEAT_S))
 
     def _read(self, slot: _Slot) -> None:
         assert slot.member is not None

@@ -263,8 +263,3 @@ class SharedState:
         self._episodes[member, count % _CAPACITY] = numbers
         fence()
         self.episodes_of[member] = count + 1  # written last, so a reader that sees it finds the episode
-
-
-def overdue(due: NDArray[np.float64], now: float) -> NDArray[np.bool_]:
-    """Which members [n] have started and missed their heartbeat at `now`."""
-    return (due > 0) & (due < now)
