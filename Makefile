@@ -65,6 +65,8 @@ dist: $(DEV_INSTALLED)  ## build wheels and source distributions of the program 
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 or newer is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }
+	@command -v g++ >/dev/null || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 13))' || \
+		{ echo "make: a C++ compiler is needed: g++ not found (apt install g++), or Python 3.13 (make PYTHON=python3.13)" >&2; exit 2; }
 	@echo "making $(VENV); this takes a few minutes the first time"
 	@$(PYTHON) -m venv $(VENV)
 

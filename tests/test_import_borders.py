@@ -106,34 +106,3 @@ def test_both_distributions_are_complete(tmp_path: Path) -> None:
     assert not [name for name in sources | files if name.endswith((".nes", ".pyc"))]
     assert wheel.stat().st_size < 8e6
     assert f"\nVersion: {__version__}\n" in metadata
-
-
-@pytest.mark.long
-def test_plain_install_works_from_any_folder(tmp_path: Path) -> None:
-    """`pip install .` in a clean environment; the constraints only keep torch at the CPU-sized build."""
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    binaries = tmp_path / "venv" / "bin"
-    subprocess.run(
-        [str(binaries / "pip"), "install", "--quiet", "--constraint", ROOT / "constraints.txt", ROOT], check=True
-    )
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    command = [str(binaries / "mario-tui"), "--no-ui", "--steps", "300", "--burnin", "100", "--log-format", "json"]
-    done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert '"event":"summary"' in done.stdout.splitlines()[-1]
-    themes = "from mario_tui.data.themes import load_themes; print(len(load_themes()[0]))"
-    done = subprocess.run(
-        [binaries / "python", "-c", themes], cwd=elsewhere, capture_output=True, text=True, check=True
-    )
-    assert int(done.stdout) >= 3
-
-    def play() -> subprocess.CompletedProcess[str]:
-        command = [str(binaries / "mario-tui"), "eval", "mario-2-1", "--episodes", "1"]
-        return subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=300)
-
-    refused = play()
-    assert refused.returncode == 2 and "mario-2-1 comes with: pip install 'mario-tui[policies]'" in refused.stderr
-    further = ROOT / "checkpoints" / "more-policies"
-    subprocess.run([binaries / "pip", "install", "--quiet", "--no-deps", further], check=True)
-    assert play().returncode == 0
