@@ -76,8 +76,8 @@ def test_pip_installs_into_a_clean_environment(
 @pytest.mark.parametrize(
     ("tool", "install", "folders"),
     [
-        ("uv", ["tool", "install", "--quiet", "--constraints"], ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR")),
-        ("pipx", ["install", "--quiet", "--pip-args"], ("PIPX_HOME", "PIPX_BIN_DIR")),
+        ("uv", ["tool", "install", "--quiet"], ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR")),
+        ("pipx", ["install", "--quiet"], ("PIPX_HOME", "PIPX_BIN_DIR")),
     ],
 )
 def test_a_tool_puts_the_program_on_the_path(
@@ -86,11 +86,11 @@ def test_a_tool_puts_the_program_on_the_path(
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     binaries = tmp_path / "venv" / "bin"
     subprocess.run([binaries / "pip", "install", "--quiet", tool], check=True)
-    constraints = str(distributions["constraints"])
-    last = constraints if tool == "uv" else f"--constraint={constraints}"
+    constraints = distributions["constraints"]
+    held = f"--constraints={constraints}" if tool == "uv" else f"--pip-args=--constraint={constraints}"
     home, path = tmp_path / "home", tmp_path / "path"
     subprocess.run(
-        [binaries / tool, *install, last, "--python", sys.executable, distributions["wheel"]],
+        [binaries / tool, *install, held, "--python", sys.executable, distributions["wheel"]],
         check=True,
         env={**os.environ, folders[0]: str(home), folders[1]: str(path)},
     )

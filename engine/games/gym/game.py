@@ -31,12 +31,13 @@ _OF_IMAGES = {
     "n_step": 1,
     "batch_size": 128,
     "replay_ratio": 8.0,
-    "learning_rate": 5e-4,
+    "learning_rate": 1e-4,
     "epsilon_steps": 100_000,
     "eval_every": 50_000,
 }
-"""Defaults for images, whose updates cost more. With three-step returns MinAtar's Asterix learns less than half as much
-in 300,000 frames (bench/experiments/further-figures.md)."""
+"""Defaults for images, whose updates cost more. In a million frames of MinAtar's Asterix and Seaquest, three-step
+returns learn less than one-step returns, and 5e-4 a quarter of what 1e-4 does
+(bench/experiments/further-figures.md)."""
 _SEEN = ("observation", "frame_stack", "normalize", "frame_skip", "max_of_two")
 _PLAYED = ("sticky_actions", "noop_max", "max_episode_steps")
 _ASKED = ("env", "env_args", "env_import", "spaces")
