@@ -26,18 +26,20 @@ def main(table: Path, picture: Path) -> None:
     names = list(takewhile(lambda name: name != "minutes", rows[0]))
     runs = [(key, list(found)) for key, found in groupby(rows, key=lambda row: [row[name] for name in names])]
     envs = list(dict.fromkeys(env for (env, *_), _ in runs))
-    figure = Figure(figsize=(2.6 * len(envs), 2.8), layout="constrained")
+    settings = list(dict.fromkeys(tuple(key[1:]) for key, _ in runs))
+    figure, lines = Figure(figsize=(2.6 * len(envs), 3.1), layout="constrained"), {}
     for env, axes in zip(envs, figure.subplots(1, len(envs), squeeze=False)[0], strict=True):
-        for color, (key, found) in enumerate(run for run in runs if run[0][0] == env):
+        for (_, *setting), found in (run for run in runs if run[0][0] == env):
+            color = f"C{settings.index(tuple(setting))}"
+            label = ", ".join(f"{name} {value}" for name, value in zip(names[1:], setting, strict=True))
             steps = [int(row["env_steps"]) / 1e6 for row in found]
-            label = ", ".join(f"{name} {value}" for name, value in zip(names[1:], key[1:], strict=True))
-            axes.plot(steps, [float(row["training_return"]) for row in found], color=f"C{color}", label=label)
-            axes.plot(steps, [float(row["evaluation_return"]) for row in found], ".", markersize=3, color=f"C{color}")
+            (lines[label],) = axes.plot(steps, [float(row["training_return"]) for row in found], color=color)
+            axes.plot(steps, [float(row["evaluation_return"]) for row in found], ".", markersize=3, color=color)
         name = env.removeprefix("MinAtar/").rpartition("-v")[0]
         if name in PUBLISHED:
             axes.axhline(PUBLISHED[name], color="black", linestyle="--", linewidth=1)
         axes.set(title=name, xlabel="million frames", ylim=(0, None))
-        axes.legend(fontsize=6)
+    figure.legend(list(lines.values()), list(lines), loc="outside lower center", ncols=3, fontsize=7)
     figure.savefig(picture, metadata={"Date": None})
 
 
