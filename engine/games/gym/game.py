@@ -36,7 +36,7 @@ _OF_IMAGES = {
     "eval_every": 50_000,
 }
 """Defaults for images, whose updates cost more. In a million frames of MinAtar's Asterix and Seaquest, three-step
-returns learn less than one-step returns, and 5e-4 a quarter of what 1e-4 does
+returns learn less than one-step returns, and a rate of 5e-4 a third or less of what 1e-4 learns
 (bench/experiments/further-figures.md)."""
 _SEEN = ("observation", "frame_stack", "normalize", "frame_skip", "max_of_two")
 _PLAYED = ("sticky_actions", "noop_max", "max_episode_steps")
