@@ -129,7 +129,9 @@ class DoubleDQN:
         self.updates = 0
         self.online = placed(network, device)
         self.target = placed(target, device).requires_grad_(False)
+        self._target_parameters: list[Tensor] = list(self.target.parameters())
         self._average = copy.deepcopy(self.target) if policy_tau else None
+        self._average_parameters: list[Tensor] = [] if self._average is None else list(self._average.parameters())
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
         self._policy_tau = policy_tau
         # A tensor, because a CUDA graph would keep the old value of a number.
@@ -195,7 +197,7 @@ class DoubleDQN:
     @torch.no_grad()
     def online_q(self, obs: Tensor) -> Tensor:
         """`q_values` on the agent's device, of observations on it."""
-        images = as_input(obs, getattr(torch, self.precision), trains=False)
+        images = as_input(obs, getattr(torch, self.precision))
         with autocast(self.device.type, self.precision):
             q: Tensor = self.online(images)
             return q
@@ -322,7 +324,7 @@ class DoubleDQN:
     def _targets(self, batch: Batch | TensorBatch, samples: slice) -> Tensor:
         """Targets float32 [samples], without what `advantage_learning` takes off."""
         with stopwatch("transfer"):
-            next_obs = as_input(self._of(batch.next_obs, samples), getattr(torch, self.precision), trains=False)
+            next_obs = as_input(self._of(batch.next_obs, samples), getattr(torch, self.precision))
         with autocast(self.device.type, self.precision):
             target_q = self.target(next_obs)
             next_q = self.online(next_obs) if self._double_q else target_q
@@ -337,7 +339,7 @@ class DoubleDQN:
         """The share's contribution to the mean loss, and its part [3, share] of what `gradients` returns."""
         samples, targets = share
         with stopwatch("transfer"):
-            obs = as_input(self._of(batch.obs, samples), getattr(torch, self.precision), trains=True)
+            obs = as_input(self._of(batch.obs, samples), getattr(torch, self.precision))
         with autocast(self.device.type, self.precision):
             q, gaps = q_of_actions(self.online, obs, self._of(batch.actions, samples))
             with stopwatch.wait("forward"):
@@ -353,15 +355,13 @@ class DoubleDQN:
     @torch.no_grad()
     def _move_averages(self, *, target: bool) -> None:
         if target:
-            torch._foreach_lerp_(list(self.target.parameters()), self._parameters, self._tau)
+            torch._foreach_lerp_(self._target_parameters, self._parameters, self._tau)
         if self._average is not None:
-            torch._foreach_lerp_(list(self._average.parameters()), self._parameters, self._policy_tau)
+            torch._foreach_lerp_(self._average_parameters, self._parameters, self._policy_tau)
 
     def tensors(self) -> list[Tensor]:
         """All tensors that learning changes, in a fixed order: weights, target's and policy's, optimiser state."""
-        tensors = [*self._parameters, *self.target.parameters()]
-        if self._average is not None:
-            tensors += self._average.parameters()
+        tensors = [*self._parameters, *self._target_parameters, *self._average_parameters]
         for held in self.optimizer.state:
             tensors += [held[name] for name in SLOTS]
         return tensors

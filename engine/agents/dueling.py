@@ -18,7 +18,10 @@ def stream(width: int, hidden: int, outputs: int, *, norm: bool) -> nn.Sequentia
 
 def through(stream: nn.Sequential, features: Tensor) -> Tensor:
     """A stream's outputs float32 [batch, outputs] for features [batch, width]."""
-    return in_float32(stream[-1], stream[:-1](features))
+    *hidden, last = stream  # a slice would be a new module in each pass
+    for layer in hidden:
+        features = layer(features)
+    return in_float32(last, features)
 
 
 def in_float32(layer: nn.Module, hidden: Tensor) -> Tensor:

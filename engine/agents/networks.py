@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.agents.dueling import dueling, stream, through
+from engine.agents.layout import for_convolutions
 from engine.config.fields import ConfigError
 from engine.config.run_config import RunConfig
 from engine.config.user_code import described_error, import_named
@@ -102,14 +103,16 @@ class DuelingQNetwork(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the module's docstring."""
-        first = self.features[0]
+        first, *others, last = self.features
         assert isinstance(first, nn.Conv2d)
-        weight, x = first.weight / 255, as_planes(obs)
+        weight, x = first.weight / 255, for_convolutions(as_planes(obs))
         if obs.device.type == "cuda" and _divides_into_blocks(first):
             x = _convolve_blocks(x, weight, first.bias, first.stride[0])
         else:
             x = F.conv2d(x, weight, first.bias, first.stride, first.padding)
-        features = self.features[1:](x).flatten(1)
+        for layer in others:
+            x = layer(x)
+        features = last(x.flatten(1))  # flattened before the last ReLU, because the gradients come in that layout
         return dueling(through(self.value, features), through(self.advantage, features))
 
 

@@ -21,11 +21,6 @@ def has_native_bf16() -> bool:
     return not _flags().isdisjoint(("avx512_bf16", "amx_bf16"))
 
 
-def has_amx() -> bool:
-    """Whether the CPU multiplies bfloat16 matrices in tiles (Intel AMX)."""
-    return "amx_bf16" in _flags()
-
-
 @functools.cache
 def _flags() -> frozenset[str]:
     """The CPU's feature flags; empty where Linux does not report them."""

@@ -126,10 +126,8 @@ def test_agent_learns_which_action_pays(precision: str) -> None:
     assert agent.act(pictures).tolist() == paying.tolist()
 
 
-@pytest.mark.parametrize("amx", [False, True])
-def test_mixed_precision_gives_every_weight_its_gradient(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixed_precision_gives_every_weight_its_gradient() -> None:
     """PyTorch before 2.10 lost most of them because of autocast's weight cache, so no pass may use it."""
-    monkeypatch.setattr(layout, "has_amx", lambda: amx)
     batch, weights = batch_of(32)
     expected, _ = make_agent().gradients(batch, weights)
     agent, caches = make_agent(precision="bfloat16"), list[bool]()
@@ -141,17 +139,20 @@ def test_mixed_precision_gives_every_weight_its_gradient(amx: bool, monkeypatch:
         assert (ours - theirs).norm() < 0.5 * theirs.norm()  # 1 where it is lost
 
 
-def test_the_memory_layout_of_screens_changes_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, _ = batch_of(8)
-    found = []
-    for amx in (False, True):
-        monkeypatch.setattr(layout, "has_amx", lambda amx=amx: amx)
-        agent = make_agent(precision="bfloat16")
-        image = layout.as_input(torch.from_numpy(batch.obs), torch.bfloat16, trains=False)
-        assert image.is_contiguous(memory_format=torch.channels_last) == amx
-        assert torch.equal(image.to(torch.uint8), torch.from_numpy(batch.obs))
-        found.append(agent.q_values(batch.obs))
-    assert torch.allclose(found[0], found[1], atol=0.02)
+@pytest.mark.parametrize("shape", [(4, 50, 60), (4, 84, 84), (4, 36, 37), (3, 40, 40), (12, 40, 40)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_memory_layout_of_screens_changes_no_value(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    screens = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.uint8))
+    screens[0, :, 0, :4] = torch.tensor([0, 1, 254, 255], dtype=torch.uint8)
+    for trains in (False, True):
+        with torch.set_grad_enabled(trains):
+            given = layout.as_input(screens, dtype)
+            images = layout.for_convolutions(given)
+        assert given.dtype == dtype
+        assert torch.equal(given.to(torch.uint8), screens)
+        assert torch.equal(images, given)
+        last = dtype == torch.bfloat16 or trains
+        assert images.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
 def batch_of(size: int, seed: int = 0) -> tuple[Batch, np.ndarray]:
