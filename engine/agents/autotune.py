@@ -42,9 +42,11 @@ def random_batch(size: int, spec: Spec) -> Batch:
 
 
 def faster_precision(build: Build, batch: Batch) -> Precision:
-    """bfloat16 if CPU updates are at least 10 % faster with it than in float32. Both are timed in turns, so that a
-    program that is busy part of the time slows both."""
-    in_turns = zip(*(_update_times(build(precision), batch) for precision in _PRECISIONS), strict=True)
+    """bfloat16 if CPU updates take at least 10 % less processor time with it than in float32. Time on the wall would
+    decide wrongly beside busy programs. Both are timed in turns, because the processor's speed changes."""
+    in_turns = zip(
+        *(_update_times(build(precision), batch, of_processor=True) for precision in _PRECISIONS), strict=True
+    )
     single, half = (min(seconds) for seconds in zip(*itertools.islice(in_turns, 2 * _UPDATES), strict=True))
     return "bfloat16" if _MIN_SPEEDUP * half < single else "float32"
 
@@ -78,9 +80,10 @@ def samples_per_s(agent: DoubleDQN, batch: Batch) -> float:
     return len(batch.actions) / min(itertools.islice(_update_times(agent, batch), _UPDATES))
 
 
-def _update_times(agent: DoubleDQN, batch: Batch) -> Iterator[float]:
-    """Seconds that one update after another takes. The first ones, in which libraries choose kernels, are left out."""
-    size = len(batch.actions)
+def _update_times(agent: DoubleDQN, batch: Batch, *, of_processor: bool = False) -> Iterator[float]:
+    """Seconds, or those `of_processor`, that one update after another takes. The first ones, in which libraries choose
+    kernels, are left out."""
+    size, clock = len(batch.actions), time.process_time if of_processor else time.perf_counter
     if agent.device.type == "cpu":
         update: Callable[[], None] = partial(_update, agent, batch, np.ones(size, np.float32))
         warm_up = 1
@@ -90,11 +93,11 @@ def _update_times(agent: DoubleDQN, batch: Batch) -> Iterator[float]:
         update = GraphedCall(partial(_update, agent, there, torch.ones(size, device=agent.device)), agent.device)
         warm_up = WARM_UP + 1
     for number in itertools.count():
-        begin = time.perf_counter()
+        begin = clock()
         update()
         synchronise(agent.device)
         if number >= warm_up:
-            yield time.perf_counter() - begin
+            yield clock() - begin
 
 
 def _update(agent: DoubleDQN, batch: Batch | TensorBatch, weights: Array) -> None:

@@ -34,7 +34,7 @@ class _Held(msgspec.Struct):
 def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Precision:
     """The precision chosen earlier for this processor, version of PyTorch and `shapes` (JSON); `measure` if there is
     none. A cache that can't be read or written is no reason to fail."""
-    made_for = {"processor": processor_name(), "torch": torch.__version__, **shapes}
+    made_for = {"measured": "processor time", "processor": processor_name(), "torch": torch.__version__, **shapes}
     digest = hashlib.sha256(json.dumps(made_for, sort_keys=True).encode()).hexdigest()[:16]
     file = program_folder("CACHE") / "precision" / f"{digest}.json"
     with contextlib.suppress(OSError, ValueError):
