@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from engine.agents.layout import as_input
 from engine.agents.networks import make_networks
 from engine.buffers import PrioritizedReplayBuffer, ReplayBuffer
 from engine.compiler.code_cache import is_cold
@@ -37,7 +38,7 @@ def rehearse_acting(config: RunConfig, device: torch.device, log: Callable[[str]
         if device.type == "cpu":
             obs = np.stack([np.asarray(frames)] * env.spec.stack, 1)
             with torch.no_grad():
-                make_networks(config, env.spec)[0](torch.from_numpy(obs))
+                make_networks(config, env.spec)[0](as_input(torch.from_numpy(obs), torch.bfloat16).float())
         return env.spec
     finally:
         env.close()
