@@ -57,8 +57,8 @@ def for_convolutions(images: Tensor) -> Tensor:
 def _channels_last_pays(device: torch.device, dtype: torch.dtype) -> bool:
     """In every pass but one in float32 without gradients.
 
-    Measured on an AMD EPYC without AMX, with 256 stacks of four screens: a pass without gradients takes 0.72 to 0.8
-    times as long in bfloat16, and 0.93 to 1.1 times in float32; one with gradients 0.92 to 0.95 and 0.66 to 0.73 times.
+    Measured on an AMD EPYC without AMX, with 256 stacks of four screens: a pass without gradients takes 0.7 to 0.8
+    times as long in bfloat16, and 0.9 to 1.2 times in float32; one with gradients 0.92 to 0.96 and 0.66 to 0.73 times.
     """
     return device.type == "cpu" and (dtype != torch.float32 or torch.is_grad_enabled())
 
