@@ -42,6 +42,7 @@ def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     (home / "state" / "mario-tui").mkdir(0o700, parents=True)
     (home / "state" / "mario-tui" / "dashboard.json").write_text('{"introduced": true}')  # which would cover panels
+    monkeypatch.chdir(home)  # the repository's checkpoints/ may hold runs of its user
     yield
     kill_hosts(tmp_path)
 

@@ -79,12 +79,12 @@ def as_given(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a run's options that nobody but the user can have chosen: the others have the value that they would have
     if they were not given."""
     specs = specs_of(options["game"])
-    known = {name: coerce(specs[name], value) for name, value in options.items()}
     given = {}
-    for name, value in known.items():
-        rest = {each: known[each] for each in known if each != name}
+    for name, stored in options.items():
+        value = coerce(specs[name], stored)
+        rest = {each: options[each] for each in options if each != name}
         if not specs[name].metadata["hidden"] and (name in _KINDS or completed(rest)[name] != value):
-            given[name] = value
+            given[name] = stored
     return given
 
 

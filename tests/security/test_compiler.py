@@ -192,8 +192,9 @@ def test_who_could_replace_a_folder_above(make: Callable[[Path], Path], flaw: st
 
 def test_relative_folders_do_not_lead_into_a_run(tmp_path: Path) -> None:
     show = "import engine.compiler.code_cache as c; print(c.code_cache())"
-    for variable in ("MARIO_TUI_CODE", "XDG_CACHE_HOME"):
-        environment = {key: value for key, value in os.environ.items() if key != "MARIO_TUI_CODE"}
+    variables = ("MARIO_TUI_CODE", "XDG_CACHE_HOME")
+    for variable in variables:
+        environment = {key: value for key, value in os.environ.items() if key not in variables}
         environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), variable: "cache"}
         shown = subprocess.run(
             [sys.executable, "-c", show], cwd=tmp_path, env=environment, capture_output=True, text=True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine.config.defaults import carried_over, defaults
-from engine.config.reading import make_config
+from engine.config.reading import as_given, make_config
 
 
 @pytest.mark.parametrize("game", ["mario", "snake", "tetris"])
@@ -21,3 +23,20 @@ def test_a_batch_size_that_was_given_is_kept_by_another_runner() -> None:
     assert defaults("mario", "ddp")["batch_size"] != 96
     kept = carried_over(make_config({"batch_size": 96}).options(), "mario", "ddp")
     assert make_config({**kept, "runner": "ddp"}).batch_size == 96
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": "auto"},
+        {"final_advantage_learning": "none"},
+        {"game": "tetris", "episodes": 5},
+        {"runner": "apex"},
+    ],
+)
+def test_what_was_given_can_be_given_again(options: dict[str, Any]) -> None:
+    """As a resume does with what a run has stored."""
+    config = make_config(options)
+    given = as_given(config.options())
+    assert given.items() >= options.items()
+    assert make_config(given) == config
