@@ -32,7 +32,7 @@ def profile_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -
     )  # fmt: skip
     group.add_argument(
         "--trials", type=whole("--trials", 0, 100), default=6, metavar="N",
-        help="alternative options to try against the bottleneck; 0: none (default: 6)",
+        help="alternative options to try against the bottleneck, each in a run of its own; 0: none (default: 6)",
     )  # fmt: skip
     group.add_argument(
         "--trial-duration", type=_seconds("--trial-duration"), metavar="S",

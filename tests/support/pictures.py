@@ -69,12 +69,13 @@ async def take_all(steps: int) -> None:
 
 async def take_tutorial() -> None:
     """A run that has just begun, its game, and the first evaluation with a clear, in the dashboard and at home."""
-    host = HostProcess(create_run(make_config({}), "first"))
+    host = HostProcess(create_run(make_config({})))
     app = MarioApp(open_run=host.run, host=host)
     async with app.run_test(size=TUTORIAL_SIZE) as pilot:
         dashboard: Any = app.screen
         feed, game = dashboard.feed, dashboard.query_one(GameView)
         await until(pilot, lambda: (now := feed.snapshot().progress) is not None and now.updates > 100)
+        await pilot.press("escape")  # closes the card over a first dashboard
         await take(pilot, "tutorial-dashboard")
         await pilot.press("g")
         await until(pilot, lambda: game.frame is not None and game.frame.thought is not None)
@@ -84,9 +85,9 @@ async def take_tutorial() -> None:
             pilot,
             lambda: any(isinstance(event, Evaluation) and event.clears for event in feed.snapshot().others),
         )
-        await pilot.press("8", "z")
+        await pilot.press("7")  # in 80 columns it opens on the whole screen
         await take(pilot, "tutorial-flag")
-        await pilot.press("escape", "x", "y")
+        await pilot.press("z", "x", "y")
         await until(pilot, lambda: feed.snapshot().end is not None)
 
 
