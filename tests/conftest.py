@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from mario_tui.app import MarioApp
@@ -61,6 +62,8 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 
 def pytest_configure() -> None:
     os.environ.pop("COLORTERM", None)
+    hypothesis.settings.register_profile("any machine", deadline=None)
+    hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture

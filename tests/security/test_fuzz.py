@@ -49,7 +49,7 @@ def edited(content: bytes, changes: list[Edit]) -> bytes:
 
 
 @given(edits)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_recording_is_read_or_refused(changes: list[Edit]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "history.msgpack"
@@ -59,7 +59,7 @@ def test_a_recording_is_read_or_refused(changes: list[Edit]) -> None:
 
 
 @given(edits)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_policy_is_read_or_refused(changes: list[Edit]) -> None:
     beginning = shipped("mario-1-1").read_bytes()[: 2**12]
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def test_a_policy_is_read_or_refused(changes: list[Edit]) -> None:
 
 
 @given(edits)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_manifest_is_read_or_refused(changes: list[Edit]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

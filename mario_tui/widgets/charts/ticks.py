@@ -94,9 +94,9 @@ def _multiples(step: float, low: float, high: float, most: int) -> list[float]:
     tolerance = 1e-9 * min(step, high - low)  # of rounding; a range may be much shorter than the step
     first = math.ceil((low - tolerance) / step)
     found = [(first + index) * step for index in range(most + 1)]
-    # Rounded, because a multiple such as 3 * 0.1 is 0.30000000000000004.
+    # Rounded, because a multiple such as 3 * 0.1 is 0.30000000000000004. Steps may be shorter than floats are apart.
     digits = max(0, 2 - math.floor(math.log10(step)))
-    return [round(value, digits) + 0.0 for value in found if value <= high + tolerance]
+    return list(dict.fromkeys(round(value, digits) + 0.0 for value in found if value <= high + tolerance))
 
 
 def _are_exact(texts: Sequence[str], values: Sequence[float], divisor: float) -> bool:

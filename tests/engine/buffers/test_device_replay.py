@@ -66,7 +66,7 @@ def assert_same_answers(ours: DeviceStorage, host: FrameStorage) -> None:
             np.testing.assert_array_equal(tensor.numpy(), array)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(lanes=st.integers(1, 4), capacity=st.integers(10, 40), n_step=st.integers(1, 5), steps=st.integers(1, 90),
        seed=st.integers(0, 10**6), cut=st.booleans(), vectors=st.booleans())  # fmt: skip
 def test_device_storage_equals_host_storage(
@@ -109,7 +109,7 @@ def test_cuda_tree_is_the_sum_tree() -> None:
         compare_trees(size, seed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 600), st.integers(0, 10**6))
 def test_device_tree_is_the_sum_tree(size: int, seed: int) -> None:
     compare_trees(size, seed)
@@ -149,7 +149,7 @@ def pair(capacity: int, alpha: float = 0.6) -> tuple[PrioritizedReplayBuffer, De
     return PrioritizedReplayBuffer(**options, **OPTIONS), DeviceReplayBuffer(device=CPU, **options, **OPTIONS)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(capacity=st.integers(10, 30), steps=st.integers(8, 80), seed=st.integers(0, 10**6))
 def test_draws_weights_and_priorities_equal_those_on_the_host(capacity: int, steps: int, seed: int) -> None:
     host, ours = pair(capacity)

@@ -80,7 +80,7 @@ def all_pairs(storage: FrameStorage) -> tuple[np.ndarray, np.ndarray]:
     return lanes.ravel(), entries.ravel()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lanes=st.integers(1, 4), capacity=st.integers(10, 40), n_step=st.integers(1, 5), steps=st.integers(1, 90),
        seed=st.integers(0, 10**6))  # fmt: skip
 def test_storage_equals_naive_lookup(lanes: int, capacity: int, n_step: int, steps: int, seed: int) -> None:
@@ -157,7 +157,7 @@ def test_a_td_error_that_is_no_priority_is_refused(wrong: float) -> None:
     assert storage.written.tolist() == written
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(capacity=st.integers(10, 30), steps=st.integers(8, 120), seed=st.integers(0, 10**6))
 def test_priorities_cover_exactly_what_can_be_sampled(capacity: int, steps: int, seed: int) -> None:
     storage = FrameStorage(3, capacity, (1, 2), stack=STACK, n_step=3, gamma=GAMMA)
@@ -238,7 +238,7 @@ def test_beta_grows_by_its_annealing_and_ends_at_one() -> None:
     assert seen == pytest.approx([0.65, 0.9, 1.0, 1.0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=70), st.integers(0, 10**6))
 def test_sum_tree_finds_what_a_cumulative_sum_finds(priorities: list[float], seed: int) -> None:
     tree = SumTree(len(priorities))

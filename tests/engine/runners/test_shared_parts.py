@@ -51,7 +51,7 @@ def told_by_hand(steps: list[dict[str, Any]], n_step: int) -> dict[int, tuple[in
     return told
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(lanes=st.integers(1, 3), n_step=st.integers(1, 5), steps=st.integers(1, 60), end_share=st.floats(0, 0.6),
        gap_share=st.sampled_from((0.0, 0.5)), seed=st.integers(0, 10**6))  # fmt: skip
 def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_complete(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mario_tui.data.event_files import MOST_POINTS, Columns
@@ -100,7 +100,6 @@ def test_a_history_tells_whether_it_is_in_order(steps: list[int], times: list[fl
 numbers = st.floats(width=32) | st.sampled_from([0.0, 1.0, math.nan, math.inf, -math.inf, 1e308, -1e308])
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(numbers, max_size=60), max_size=8), st.sets(st.integers(0, 7)))
 def test_whatever_comes_in_the_first_the_newest_and_the_extremes_stay(
     portions: list[list[float]], thinned: set[int]
@@ -128,7 +127,6 @@ def test_whatever_comes_in_the_first_the_newest_and_the_extremes_stay(
         assert min(finite) - slack <= mean <= max(finite) + slack
 
 
-@settings(deadline=None)
 @given(st.integers(0, 20_000), st.integers(-1, 21_000), st.integers(0, 9_000), st.booleans())
 def test_what_is_dropped_leaves_what_was_before(count: int, step: int, more: int, thinned: bool) -> None:
     builder = HistoryBuilder()

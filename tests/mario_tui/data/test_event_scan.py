@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -82,7 +82,6 @@ def serialised(draw: Any) -> bytes:
     return data + draw(st.sampled_from([b""] * 8 + [b"\x10\x05", b"\x09" + bytes(8), b"\x1a\x01x", b"\x2a\x00"]))
 
 
-@settings(deadline=None)
 @given(st.lists(serialised(), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_every_event_is_read_as_protobuf_reads_it(events: list[bytes], shuffled: random.Random) -> None:
     events = [*events, *events]  # the second time there are templates
@@ -90,7 +89,6 @@ def test_every_event_is_read_as_protobuf_reads_it(events: list[bytes], shuffled:
     assert read_by_scanner(events) == read_by_protobuf(events)
 
 
-@settings(deadline=None)
 @given(serialised(), st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=4))
 def test_a_record_with_other_bytes_is_read_as_protobuf_reads_it(data: bytes, changes: list[tuple[int, int]]) -> None:
     changed = bytearray(data)

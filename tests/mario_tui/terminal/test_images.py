@@ -196,7 +196,7 @@ def picture(height: int, width: int, colours: int, seed: int) -> np.ndarray:
     return random.integers(0, 256, (colours, 3), np.uint8)[random.integers(0, colours, (height, width))]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     height=st.integers(1, 40), width=st.integers(1, 40), colours=st.integers(1, 64), seed=st.integers(0, 2**32),
     drawn=st.tuples(st.integers(6, 90), st.integers(1, 90)),

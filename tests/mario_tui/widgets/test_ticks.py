@@ -25,6 +25,7 @@ def test_ticks_lie_inside_the_range_and_are_few(bounds: tuple[float, float], mos
 
 
 @given(ranges, st.integers(2, 12))
+@example((999999000000.9999, 999999000001.0), 6)  # neighbouring floats
 def test_labels_have_room_and_tell_neighbours_apart(bounds: tuple[float, float], most: int) -> None:
     ticks = round_ticks(*bounds, most)
     labels = tick_labels(ticks, 6)
