@@ -24,7 +24,7 @@ QUICK = ("--no-ui", "--game", "snake", "--no-amp", "--parallel-envs", "32", "--b
 
 @pytest.mark.long
 def test_a_student_of_two_stages_comes_to_agree_with_its_teachers(one_thread: None) -> None:
-    teachers = load_teachers([str(policies.folder() / f"mario-{stage}.safetensors") for stage in ("1-1", "1-4")])
+    teachers = load_teachers([str(policies.path_of(f"mario-{stage}")) for stage in ("1-1", "1-4")])
     distiller = Distiller(teachers, describe_student(teachers, "small"), seed=0, threads=1)
     try:
         for _ in range(25):
@@ -97,12 +97,12 @@ def test_two_stages_are_distilled_by_the_program(tmp_path: Path) -> None:
     assert first.startswith("464 steps: 0% cleared (1-1 0, 1-4 ") and first.endswith("), best so far")
     assert second.startswith("912 steps: ")
     assert result[0].endswith("distilled.safetensors: mario, network nature")
-    assert result[2].startswith("  1-1   0/2 clears, mean return ")
+    assert result[2].startswith("  1-1   0/2 cleared, return ")
     again = run_program("distill", "mario-1-1", cwd=tmp_path, check=2)
     assert again.stderr == "mario-tui: error: --into: distilled.safetensors exists already; --force overwrites it\n"
     evaluated = run_program("eval", "distilled.safetensors", "--episodes", "3", cwd=tmp_path).stdout
     assert "distilled.safetensors: trained on 1-1,1-4, at " in evaluated
-    assert "\n  1-1   0/2 clears" in evaluated and "\n  1-4   " in evaluated
+    assert "\n  1-1   0/2 cleared" in evaluated and "\n  1-4   " in evaluated
 
 
 @pytest.mark.long
