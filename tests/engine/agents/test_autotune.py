@@ -81,8 +81,10 @@ def test_tuned_batch_size_fits_the_replay_even_if_it_is_smaller_on_resume() -> N
 def test_the_faster_precision_is_chosen(clock: Clock) -> None:
     slow: set[str] = set()
 
+    throttled_after = 1000.0
+
     def took(seconds: float) -> None:
-        clock.process_now += seconds
+        clock.process_now += seconds * (10 if clock.process_now > throttled_after else 1)
         clock.now += 1 / seconds  # the longer it waits for other programs, the less it computes
 
     def build(precision: Precision) -> DoubleDQN:
@@ -96,6 +98,8 @@ def test_the_faster_precision_is_chosen(clock: Clock) -> None:
     for slower, faster in (("float32", "bfloat16"), ("bfloat16", "float32")):
         slow = {slower}
         assert faster_precision(build, random_batch(8, SCREENS)) == faster
+    slow, throttled_after = {"float32"}, clock.process_now + 3  # the processor slows down after three or four updates
+    assert faster_precision(build, random_batch(8, SCREENS)) == "bfloat16"
 
 
 @pytest.fixture
