@@ -31,10 +31,11 @@ from stable_baselines3.common.atari_wrappers import AtariWrapper
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.environments import Point, write_csv
+from bench.learners import greedy
+from bench.updates import Nature
 
 REPLAY, BATCH, LEARNING_RATE, GAMMA = 100_000, 32, 1e-4, 0.99
 LEAST_EPSILON, EXPLORED = 0.01, 0.1  # the second: share of the run in which epsilon falls
@@ -98,19 +99,9 @@ def stable_baselines3(name: str, steps: int, seed: int, watch: Watch) -> None:
     model.learn(steps, callback=Callback(), log_interval=10**9)
 
 
-class QNetwork(nn.Module):
-    """Q-values float32 [batch, actions] from uint8 [batch, 84, 84, 4] (Mnih et al. 2015)."""
-
-    def __init__(self, actions: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(4, 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
-            nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, actions),
-        )  # fmt: skip
-
-    def forward(self, obs: NDArray[np.uint8]) -> Tensor:
-        q: Tensor = self.layers(torch.from_numpy(obs).permute(0, 3, 1, 2) / 255)
-        return q
+def planes(obs: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """[batch, 4, 84, 84] from [batch, 84, 84, 4]."""
+    return obs.transpose(0, 3, 1, 2)
 
 
 def cleanrl(name: str, steps: int, seed: int, watch: Watch) -> None:
@@ -118,16 +109,14 @@ def cleanrl(name: str, steps: int, seed: int, watch: Watch) -> None:
     random, env = np.random.default_rng(seed), environment(name, seed)
     assert isinstance(env.action_space, gymnasium.spaces.Discrete)
     actions = int(env.action_space.n)
-    online, target = QNetwork(actions), QNetwork(actions)
+    online, target = Nature(actions), Nature(actions)
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), LEARNING_RATE)
     seen, following = (np.zeros((REPLAY, 84, 84, 4), np.uint8) for _ in range(2))
     chosen, rewards, ended = np.zeros(REPLAY, np.int64), np.zeros(REPLAY, np.float32), np.zeros(REPLAY, np.float32)
 
-    @torch.no_grad()
     def best(obs: NDArray[np.uint8]) -> NDArray[np.int64]:
-        action: NDArray[np.int64] = online(obs).argmax(1).numpy()
-        return action
+        return greedy(online, planes(obs))
 
     obs: Any = env.reset()
     for step in range(1, steps + 1):
@@ -143,9 +132,13 @@ def cleanrl(name: str, steps: int, seed: int, watch: Watch) -> None:
             continue
         picked = random.integers(0, min(step, REPLAY), BATCH)
         with torch.no_grad():
-            value = target(following[picked]).amax(1) * (1 - torch.from_numpy(ended[picked]))
+            value = target(torch.from_numpy(planes(following[picked]))).amax(1) * (1 - torch.from_numpy(ended[picked]))
             goal = torch.from_numpy(rewards[picked]) + GAMMA * value
-        q = online(seen[picked]).gather(1, torch.from_numpy(chosen[picked])[:, None]).squeeze(1)
+        q = (
+            online(torch.from_numpy(planes(seen[picked])))
+            .gather(1, torch.from_numpy(chosen[picked])[:, None])
+            .squeeze(1)
+        )
         optimizer.zero_grad()
         F.mse_loss(goal, q).backward()
         optimizer.step()

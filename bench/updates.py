@@ -58,13 +58,13 @@ Update = Callable[[int], Any]
 class Nature(nn.Module):
     """The network of Mnih et al. 2015, as in Stable-Baselines3's CnnPolicy."""
 
-    def __init__(self) -> None:
+    def __init__(self, actions: int = ACTIONS) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(STACK, 32, 8, stride=4), nn.ReLU(inplace=True),
             nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(inplace=True),
             nn.Conv2d(64, 64, 3), nn.ReLU(inplace=True), nn.Flatten(),
-            nn.Linear(64 * 7 * 7, HIDDEN), nn.ReLU(inplace=True), nn.Linear(HIDDEN, ACTIONS),
+            nn.Linear(64 * 7 * 7, HIDDEN), nn.ReLU(inplace=True), nn.Linear(HIDDEN, actions),
         )  # fmt: skip
 
     def forward(self, obs: Tensor) -> Tensor:
