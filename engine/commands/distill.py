@@ -112,7 +112,7 @@ def _distill(
 
     def save() -> None:
         counts = {"env_steps": distiller.env_steps, "updates": distiller.student.updates, "seed": options.seed}
-        said = {"version": __version__, **student, **counts, "minutes": round(distiller.seconds / 60, 2)}
+        said = {"version": __version__, **student, **counts, "minutes": distiller.seconds / 60}
         told = {name: own.get(name, own_options(game.name)[name].default) for name in distillation.told}
         said["options"] = told | {name: getattr(options, name) for name in _DECISIVE}
         if kept is not None:
