@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from engine.errors import UserError
 from engine.runtime.exit_status import exits_on_signals
+from engine.runtime.extras import install_command
 from engine.runtime.files import open_output, replacing
 from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
@@ -102,7 +103,7 @@ def export(points: Points, output: Path | None, format: str) -> int:
     Raises `UserError` if there are no points, or if they can't be written; the file is then as it was.
     """
     if format == "parquet" and find_spec("pyarrow") is None:
-        raise UserError("--output: Parquet needs PyArrow; install it with: pip install 'mario-tui[parquet]'")
+        raise UserError(f"--output: Parquet needs PyArrow; install it with: {install_command('parquet')}")
     if output is None:
         if format == "parquet" and sys.stdout.isatty():
             raise UserError("--output -: Parquet is binary; send it to a file or a pipe")

@@ -11,6 +11,7 @@ from engine.protocol.framing import decode_export
 from engine.protocol.messages import Failed
 from engine.protocol.results import Exported
 from engine.runtime.exit_status import exits_on_signals
+from engine.runtime.extras import install_command
 from engine.runtime.text import printable
 from mario_tui.engine_command import EngineCommand
 from mario_tui.terminal.progress_bar import progress_bar
@@ -22,7 +23,7 @@ _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 def export_onnx(policy: Path, output: Path) -> int:
     """Write the network of a policy as an ONNX model. Returns the exit status."""
     if not all(find_spec(name) for name in _NEEDED):
-        raise UserError("--format onnx needs ONNX; install it with: pip install 'mario-tui[onnx]'")
+        raise UserError(f"--format onnx needs ONNX; install it with: {install_command('onnx')}")
     if output.exists() and not output.is_file():
         raise UserError(f"--output must be a file, got {output}")
     command = EngineCommand("export_onnx", str(policy), str(output.resolve()), decode=decode_export)

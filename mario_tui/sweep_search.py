@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import UserError
 from engine.runs.sweep import Search
+from engine.runtime.extras import install_command
 from mario_tui.data.sweep_table import SettingResult, setting_text
 from mario_tui.data.variations import Space, spaces
 from mario_tui.sweep_pruning import Evaluations
@@ -27,7 +28,7 @@ _TRIES = 20
 def check_optuna(flag: str) -> None:
     """Raise `UserError` if Optuna is not installed."""
     if find_spec("optuna") is None:
-        raise UserError(f"{flag}: needs Optuna; install it with: pip install 'mario-tui[optuna]'")
+        raise UserError(f"{flag}: needs Optuna; install it with: {install_command('optuna')}")
 
 
 def next_setting(search: Search, results: Sequence[SettingResult], evaluations: Evaluations) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from engine.envs.played_game import PICTURES_PER_S
 from engine.errors import UserError
 from engine.protocol.play import Filmed
+from engine.runtime.extras import install_command
 from engine.runtime.files import new_file
 
 
@@ -43,7 +44,7 @@ class Recording:
         if path.suffix not in (".gif", ".mp4"):
             raise UserError(f"--record must be a file that ends in .gif or .mp4, got {path}")
         if path.suffix == ".mp4" and importlib.util.find_spec("av") is None:
-            raise UserError("--record: .mp4 needs PyAV (pip install mario-tui[video]); .gif works without it")
+            raise UserError(f"--record: .mp4 needs PyAV, .gif does not; install it with: {install_command('video')}")
         if path.is_dir():
             raise UserError(f"--record must be a file, got the folder {path}")
         if path.exists() and not path.is_file():

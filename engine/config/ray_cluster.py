@@ -15,6 +15,7 @@ from typing import Literal
 
 from engine.config.ray_folder import take_folder
 from engine.errors import UserError
+from engine.runtime.extras import install_command
 from engine.runtime.files import is_own, read_bounded
 from engine.runtime.home import home
 
@@ -71,7 +72,7 @@ def answer_of(address: str, timeout_s: float) -> Answer:
 def check_cluster(asked: str) -> tuple[str, Answer]:
     """The address to connect to, and the head's answer. Raises `UserError` if there is no cluster to join."""
     if importlib.util.find_spec("ray") is None:
-        raise UserError("--ray: Ray is not installed; install it with: pip install 'mario-tui[ray]'")
+        raise UserError(f"--ray: Ray is not installed; install it with: {install_command('ray')}")
     address = address_of(asked)
     if address is None:
         raise UserError("--ray: auto: no Ray cluster runs on this machine; start one with: ray start --head")

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from engine.config.entry_points import SINKS, Plugin, offered
 from engine.config.fields import NONE, ConfigError
+from engine.runtime.extras import install_command
 
 JSON_LINES = "json-lines"
 
@@ -63,7 +64,7 @@ def check_sinks(names: Iterable[str]) -> None:
             raise ConfigError("sinks", f"must name {extra} once, with {POLICY} or without")
         if name in TRACKERS:
             if not all(map(_is_installed, TRACKERS[name].packages)):
-                needed = f"{name} needs packages that are missing; install them with: pip install 'mario-tui[{extra}]'"
+                needed = f"{name} needs packages that are missing; install them with: {install_command(extra)}"
                 raise ConfigError("sinks", needed)
         elif name != JSON_LINES and name not in (known := installed_sinks()):
             accepted = ", ".join((*_BUILT_IN, *sorted(known)))

@@ -21,6 +21,7 @@ from typing import Any
 from engine.config.fields import ConfigError
 from engine.config.games import described, games
 from engine.errors import UserError
+from engine.runtime.extras import install_command
 from engine.runtime.text import printable, shortened
 
 _EXTRAS = {"minatar": "minatar", "ale_py": "atari", "box2d": "box2d", "pygame": "pygame"}
@@ -123,7 +124,7 @@ def place_of(error: BaseException) -> str:
 def with_extra(text: str, package: str = "") -> str:
     """A line about a package that is missing, with the extra that brings it."""
     extra = next((extra for name, extra in _EXTRAS.items() if name in (package or text).lower()), None)
-    return f"{in_a_line(text)}; install it: pip install 'mario-tui[{extra}]'" if extra else in_a_line(text)
+    return f"{in_a_line(text)}; install it with: {install_command(extra)}" if extra else in_a_line(text)
 
 
 def in_a_line(text: str) -> str:

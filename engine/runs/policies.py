@@ -15,6 +15,7 @@ import msgspec
 
 from engine.config.conditions import Conditions
 from engine.errors import UserError
+from engine.runtime.extras import install_command
 
 
 class Rate(Conditions, frozen=True, kw_only=True):
@@ -85,7 +86,7 @@ def path_of(name: str) -> Path | None:
 
 
 def how_to_install(name: str) -> str:
-    return f"{name} comes with: pip install 'mario-tui[policies]'"
+    return f"{name} comes with: {install_command('policies')}"
 
 
 def of_task(game: str, where: str | None) -> Path:

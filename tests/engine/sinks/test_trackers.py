@@ -27,6 +27,7 @@ from engine.protocol.messages import Failed
 from engine.protocol.sinks import BEST_POLICY_FILE, Begin, Restart
 from engine.runs.annotation import Annotation, write_annotation
 from engine.runs.run import Run
+from engine.runtime.extras import install_command
 from engine.sinks import foreign, queued_writer
 from engine.sinks.dispatcher import Dispatcher
 from engine.sinks.foreign import ForeignSink
@@ -109,7 +110,7 @@ def test_a_tracker_that_is_missing_is_one_line_that_says_what_to_install(tmp_pat
     done = run_program("--no-ui", "--game", "snake", "--sinks", name, cwd=tmp_path, check=2)
     assert done.stderr == (
         f"mario-tui: error: --sinks {name} needs packages that are missing; install them with: "
-        f"pip install 'mario-tui[{name}]'\n"
+        f"{install_command(name)}\n"
     )
 
 
