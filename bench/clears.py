@@ -2,12 +2,12 @@
 
     python -m bench.clears [--seeds S ...] [--minutes M] [--nes-py] [--plain] [--into DIR] [OPTION ...]
 
-Minutes count from the start of the program, including compiling, filling the replay and all evaluations. The last row
-of the table has the medians. Each run is stopped after its minutes; then its best policy plays 100 greedy episodes that
-begin with 0 to 30 random no-op frames, like those that chose it, and 100 that begin with 31 to 120, with
-`mario-tui eval` (with `--nes-py` also the former on nes-py, which takes some more minutes). With `--plain`, the plain
-Double-DQN loop of `bench.training` gets the same number of minutes. Unknown options are passed to the run, such as
-`--runner apex`.
+Minutes count from the start of the program, including compiling, filling the replay and all evaluations. The last rows
+of the table have the medians and the worst. Each run is stopped after its minutes; then its best policy plays 100
+greedy episodes that begin with 0 to 30 random no-op frames, like those that chose it, and 100 that begin with 31 to
+120, with `mario-tui eval` (with `--nes-py` also the former on nes-py, which takes some more minutes). With `--plain`,
+the plain Double-DQN loop of `bench.training` gets the same number of minutes. Unknown options are passed to the run,
+such as `--runner apex`; with `--steps 1000000 --minutes 20`, the columns after `95 %` say how steady a good policy is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from rich.table import Table
 from bench.training import PROGRAM, PlainDoubleDQN
 
 RATES = (0.0, 0.5, 0.95)
+STEADY = 0.9
+"""Clear rate below which an evaluation of a policy that was good counts as a fall."""
 JUDGED = {
     "0 to 30 no-ops": ("--emulator", "native", "--noop-max", "30"),
     "31 to 120 no-ops": ("--emulator", "native", "--noop-min", "31", "--noop-max", "120"),
@@ -117,18 +119,28 @@ def describe_first(found: list[Evaluated], rate: float) -> str:
     return f"{each.minutes:.1f} min, {each.env_steps / 1e3:,.0f}k steps, {each.frames / 1e6:.2f}M frames"
 
 
-def lowest_after(found: list[Evaluated]) -> str:
-    """The lowest evaluation after the first of at least 95 %, and the number of those after it."""
+def after_good(found: list[Evaluated]) -> list[Evaluated]:
+    """The evaluations after the first of at least 95 %."""
     at = first_at(found, RATES[-1])
-    after = [] if at is None else [each.clears for each in found[at + 1 :]]
-    return f"{min(after)} of {found[0].episodes} ({len(after)} evaluations)" if after else "none"
+    return [] if at is None else found[at + 1 :]
 
 
-def median_first(curves: Sequence[list[Evaluated]], rate: float) -> str:
-    """Medians over the runs of the minutes and steps until `rate`; a run that did not reach it counts as infinite."""
+def lowest_after(found: list[Evaluated]) -> str:
+    lowest = min(after_good(found), key=lambda each: each.clears, default=None)
+    return f"{lowest.clears} of {lowest.episodes}" if lowest else "none"
+
+
+def falls(found: list[Evaluated]) -> str:
+    """How many of these evaluations fell below `STEADY`."""
+    return f"{sum(each.clears < STEADY * each.episodes for each in found)} of {len(found)}"
+
+
+def over_seeds(curves: Sequence[list[Evaluated]], rate: float, average: Callable[[list[float]], float]) -> str:
+    """The median or maximum over the runs of the minutes and steps until `rate`; a run that did not reach it counts as
+    infinite."""
     runs = [(found, first_at(found, rate)) for found in curves]
     minutes, steps = (
-        statistics.median(math.inf if at is None else getattr(found[at], name) for found, at in runs)
+        average([math.inf if at is None else getattr(found[at], name) for found, at in runs])
         for name in ("minutes", "env_steps")
     )
     return "not reached" if math.isinf(minutes) else f"{minutes:.1f} min, {steps / 1e3:,.0f}k steps"
@@ -167,7 +179,7 @@ def main() -> None:
     if arguments.into and importlib.util.find_spec("matplotlib") is None:
         parser.error("--into draws with matplotlib; to install it: pip install -e '.[bench]'")
     console = Console(width=160, highlight=False)
-    marks = ("first clear", "50 %", "95 %", "lowest evaluation after that")
+    marks = ("first clear", "50 %", "95 %", "lowest after that", "below 90 %")
     judged = JUDGED | (ON_NES_PY if arguments.nes_py else {})
     table = Table("seed", *marks, *judged, title=" ".join(options) or None)
     curves: dict[int, list[Evaluated]] = {}
@@ -178,12 +190,15 @@ def main() -> None:
             found = curves[seed] = train(seed, arguments.minutes, folder, options)
             clears = [judge(folder, conditions)["clears"] for conditions in judged.values()]
             firsts = [describe_first(found, rate) for rate in RATES]
-            table.add_row(str(seed), *firsts, lowest_after(found), *map(str, clears))
+            table.add_row(str(seed), *firsts, lowest_after(found), falls(after_good(found)), *map(str, clears))
             if arguments.into:
                 write_csv(curves, arguments.into / "clears.csv")
                 draw(curves, arguments.into / "clears.svg")
     table.add_section()
-    table.add_row("median", *(median_first(list(curves.values()), rate) for rate in RATES))
+    runs = list(curves.values())
+    together = falls([each for found in runs for each in after_good(found)])
+    table.add_row("median", *(over_seeds(runs, rate, statistics.median) for rate in RATES))
+    table.add_row("worst", *(over_seeds(runs, rate, max) for rate in RATES), "", together)
     console.print(table)
     if arguments.plain:
         console.print(plain(arguments.minutes))
