@@ -123,8 +123,9 @@ def cleanrl(name: str, steps: int, seed: int, watch: Watch) -> None:
         epsilon = max(LEAST_EPSILON, 1 - (1 - LEAST_EPSILON) * step / (EXPLORED * steps))
         action = random.integers(0, actions, 1) if random.random() < epsilon else best(obs)
         next_obs, reward, over, infos = env.step(action)
-        at = step % REPLAY
-        seen[at], chosen[at], rewards[at], ended[at] = obs[0], action[0], reward[0], over[0]
+        at = (step - 1) % REPLAY
+        terminated = over[0] and not infos[0]["TimeLimit.truncated"]
+        seen[at], chosen[at], rewards[at], ended[at] = obs[0], action[0], reward[0], terminated
         following[at] = infos[0].get("terminal_observation", next_obs[0])
         obs = next_obs
         watch.after(step, infos, best)

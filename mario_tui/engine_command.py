@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-import msgspec
-
 from engine.protocol.framing import read_message
 from engine.runtime.exit_status import how_it_ended
 from engine.runtime.text import printable
@@ -51,7 +49,7 @@ class EngineCommand(Generic[M]):
     def messages(self) -> Iterator[M]:
         """Its messages, until it exits; one that it was killed in the middle of is left out."""
         assert self._process.stdout is not None
-        with contextlib.suppress(EOFError, ValueError, msgspec.DecodeError):
+        with contextlib.suppress(EOFError, ValueError):
             while True:
                 yield read_message(self._process.stdout, self._decode)
 

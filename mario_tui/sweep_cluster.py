@@ -197,11 +197,16 @@ class Cluster:
         """Take a reply, and ask for the next. Returns the run's end if it has come."""
         name = placed.run.name
         if placed.step == "greets":
-            its = decode_greeting(data[0])
-            if unlike := difference(its, greeting("", PACKAGE)):
-                self._unfit[its.node] = unlike
+            try:
+                its = decode_greeting(data[0])
+                placed.node, unlike = its.node, difference(its, greeting("", PACKAGE))
+            except ValueError:
+                placed.node = node_of(placed.handle)
+                unlike = f"node {placed.node[:8]} has another version of mario-tui"
+            if unlike:
+                self._unfit[placed.node] = unlike
                 return End(name, f"was not started: {unlike}", again=True)
-            placed.node, placed.machine, placed.sees, placed.step = its.node, its.machine, data[1], "begins"
+            placed.machine, placed.sees, placed.step = its.machine, data[1], "begins"
             placed.reply = placed.handle.begin.remote(msgspec.msgpack.encode(self._order(placed)))
             return None
         news = msgspec.msgpack.decode(data, type=News)

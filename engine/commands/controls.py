@@ -8,8 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
-
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import MAX_COMMAND_BYTES, decode_play_command, read_message
 from engine.protocol.play import Begin, PlayCommand, Press, Speed, Step
@@ -85,7 +83,7 @@ class Controls:
                 self._obey(read_message(sys.stdin.buffer, decode_play_command, MAX_COMMAND_BYTES))
         except EOFError:
             pass
-        except (ValueError, msgspec.DecodeError) as error:
+        except ValueError as error:
             print(f"invalid command: {error}", file=sys.stderr)
 
     def _obey(self, command: PlayCommand) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 from engine.errors import UserError
@@ -59,12 +60,13 @@ class CheckpointKeeper:
         for tries_left in range(_ATTEMPTS - 1, -1, -1):
             try:
                 await asyncio.to_thread(checkpoints.commit, Path(written.partial), final)
-                self._damaged.discard(final)
-                await asyncio.to_thread(checkpoints.rotate, self._run, self._keep, self._damaged)
                 break
             except (OSError, UserError) as error:
                 if not tries_left:
                     return error
                 await asyncio.sleep(_RETRY_S)  # free file descriptors may be back in a moment
+        self._damaged.discard(final)
         self.newest, self.env_steps = final, written.env_steps
+        with contextlib.suppress(OSError):  # the next one removes them
+            await asyncio.to_thread(checkpoints.rotate, self._run, self._keep, self._damaged)
         return None

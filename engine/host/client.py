@@ -40,8 +40,7 @@ _QUOTED_BYTES = 2**12
 """At the end of a log, in which the reason of a crash is looked for."""
 
 _ENDED = (OSError, EOFError, CutOffError)
-_INVALID = (ValueError, msgspec.DecodeError)
-"""Raised while reading an event if the connection has ended, and if the bytes are not an event."""
+"""Raised while reading an event if the connection has ended. Bytes that are not an event raise `ValueError`."""
 
 
 class UnreachableError(UserError):
@@ -99,7 +98,7 @@ class HostClient:
         except _ENDED:
             self.close()
             raise UnreachableError(f"{run.name}: its host has just exited") from None
-        except _INVALID as error:
+        except ValueError as error:
             self.close()
             raise UserError(_not_a_message(run.name, error)) from None
         self._socket.settimeout(None)
@@ -118,7 +117,7 @@ class HostClient:
             return self._read()
         except _ENDED as error:
             raise HostGone(str(error)) from None
-        except _INVALID as error:
+        except ValueError as error:
             if self._closed:
                 raise HostGone(str(error)) from None
             self.close()

@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
-
 from engine.protocol.commands import Command, Render
 from engine.protocol.framing import HEADER_BYTES, MAX_COMMAND_BYTES, body_length, decode_command, pack
 from engine.protocol.messages import Current, Event, Frame, Hello, Lasting, Log
@@ -114,7 +112,7 @@ class EventServer:
                     self._obey(command)
         except (asyncio.IncompleteReadError, OSError):
             pass  # it has disconnected
-        except (ValueError, msgspec.DecodeError) as error:
+        except ValueError as error:
             self._complain(f"a client was dropped: it sent an invalid command ({error})")
         finally:
             sending.cancel()

@@ -1,6 +1,6 @@
 """Messages on a stream: 4 bytes of length (big-endian), then MessagePack. Decoding never executes code.
 
-Decoders raise `ValueError` or `msgspec.DecodeError` for any bytes that are not a message.
+Decoders raise `ValueError` for any bytes that are not a message.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def body_length(header: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
 def read_message(stream: IO[bytes], decode: Callable[[bytes], M], most: int = MAX_MESSAGE_BYTES) -> M:
     """The next message of at most `most` bytes of a buffered stream; blocks until it is complete.
 
-    Raises `EOFError` at the end of the stream, `CutOffError` if that is in the middle of a message, `ValueError` or
-    `msgspec.DecodeError` for what is not one.
+    Raises `EOFError` at the end of the stream, `CutOffError` if that is in the middle of a message, `ValueError` for
+    what is not one.
     """
     header = stream.read(HEADER_BYTES)
     if not header:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,13 @@ Policy = Callable[[Frames], Tensor]
 """Q-values [lanes, actions] of observations [lanes, stack, *frame_shape]."""
 
 
+def shown_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """Frames, planes, height and width in which an observation [stack, *frame_shape] is shown; a vector is one row."""
+    stack, *frame_shape, width = shape
+    *planes, height = frame_shape or (1,)
+    return stack, math.prod(planes), height, width
+
+
 @dataclass(frozen=True)
 class Decision:
     """The next action of every lane and the Q-values behind it. Converted to a message only when it is shown."""
@@ -44,13 +52,12 @@ class Decision:
         obs = self.obs[lane]
         seen = obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()
         if seen.ndim == 2:  # vectors, as rows of gray cells: 0 in the middle of the scale
-            seen = (127.5 + 127.5 * np.tanh(seen)).astype(np.uint8)[:, None]
-        frames, planes, height, width = seen.reshape(len(seen), -1, *seen.shape[-2:]).shape
+            seen = (127.5 + 127.5 * np.tanh(seen)).astype(np.uint8)
         return Thought(
             q_values=self.q_values[lane].tolist(),
             action=int(self.actions[lane]),
             random=bool(self.random[lane]),
-            shape=(frames, planes, height, width),
+            shape=shown_shape(obs.shape),
             seen=seen.tobytes(),
         )
 

@@ -72,5 +72,5 @@ def _thought(encoded: bytes) -> Thought | None:
     """The thought; None if there is none, or if it was torn because a member and its replacement wrote at once."""
     try:
         return _decode_thought(encoded) if encoded else None
-    except (ValueError, msgspec.DecodeError):
+    except ValueError:
         return None

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch.distributed import Store
 
 from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError, needs_all_ranks
+from engine.envs.episode import EpisodeRecord
 from engine.runners.shared_state import SharedState
 from engine.runtime.stopwatch import stopwatch
 
@@ -116,9 +117,9 @@ class RankGroup:
             for member, row in enumerate(rows[1:, orders:-1], 1):
                 state.set_row(member, row)
         if ended.any():
-            own = state.episodes_after(index, self._episodes_sent)
-            episodes = np.zeros((int(ended.max()), own.shape[1]))
+            episodes = np.zeros((int(ended.max()), EpisodeRecord.NUMBERS))
             if index:
+                own = state.episodes_after(index, self._episodes_sent)
                 episodes[: len(own)] = own
                 self._episodes_sent += int(ended[index])
             gathered = self._gather(episodes)

@@ -151,14 +151,17 @@ def commit(partial: Path, final: Path) -> None:
     """Rename a sealed folder to `final`. An older checkpoint of that name is kept until then.
 
     The folder must have been sealed just now, or verified: only the sizes of its files are checked. Raises
-    `CheckpointError` if it is not complete.
+    `CheckpointError` if it is not complete, `OSError` if it can't be renamed; the call can then be repeated.
     """
-    verify(partial, checksums=False)
     replaced = final.with_name(final.name + _REPLACED)
-    if final.exists():
-        remove(replaced)
-        final.rename(replaced)
-    partial.rename(final)
+    if partial.exists() or not final.exists():
+        verify(partial, checksums=False)
+        if final.exists():
+            remove(replaced)
+            final.rename(replaced)
+        partial.rename(final)
+    else:  # an earlier call came so far
+        verify(final, checksums=False)
     remove(replaced)
     sync(final.parent)
 

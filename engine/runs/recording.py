@@ -60,7 +60,7 @@ def read_known(path: Path) -> tuple[list[Event], int]:
                     events, unknown = events + known, unknown + left_out
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, msgspec.DecodeError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: not a recording of mario-tui ({error})") from None
     if unknown and isinstance(hello := events[0], Hello):
         events[0] = msgspec.structs.replace(hello, events=[*hello.events, _warning(unknown)])

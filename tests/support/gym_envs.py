@@ -1,4 +1,4 @@
-"""Gymnasium environments for tests: an image, and one that fails as it is told."""
+"""Gymnasium environments for tests: an image, a board with illegal actions, and one that fails as it is told."""
 
 from __future__ import annotations
 
@@ -45,6 +45,34 @@ class Squares(gymnasium.Env[NDArray[np.uint8], Any]):
         image[:, :, 2] = 60
         image[self._row : self._row + 10, self._at : self._at + 10] = (255, 200, 0)
         return image
+
+
+class Corridor(gymnasium.Env[NDArray[np.uint8], Any]):
+    """A board of zeros and ones, or what it holds as a vector. The first action moves right and is legal until the end;
+    then the second is."""
+
+    def __init__(self, flat: bool = False) -> None:
+        self._shape = (48,) if flat else (3, 8, 2)
+        self.observation_space = spaces.Box(0, 1, self._shape, np.uint8)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._at = 0
+        return self._seen()
+
+    def step(self, action: Any) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        if action != (self._at == 7):
+            raise ValueError("an illegal action")
+        self._at = min(7, self._at + 1)
+        return self._seen()[0], 1.0, bool(action), False, self._seen()[1]
+
+    def _seen(self) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        board = np.zeros((3, 8, 2), np.uint8)
+        board[1, self._at, 0] = 1
+        return board.reshape(self._shape), {"action_mask": np.array([self._at < 7, self._at == 7], np.int8)}
 
 
 class Faulty(gymnasium.Env[Any, Any]):
@@ -101,4 +129,5 @@ class Faulty(gymnasium.Env[Any, Any]):
 
 
 gymnasium.register("Squares-v0", entry_point=f"{__name__}:Squares", max_episode_steps=60)
+gymnasium.register("Corridor-v0", entry_point=f"{__name__}:Corridor", max_episode_steps=20)
 gymnasium.register("Faulty-v0", entry_point=f"{__name__}:Faulty")

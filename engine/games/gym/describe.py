@@ -119,7 +119,7 @@ def _observed(env: str, space: Space[Any]) -> Spaces:
             first = len(shape) == 3 and shape[0] < shape[2]
             if first:
                 planes, height, width = [shape[0]], *shape[1:]
-            high = 255.0 if dtype == np.uint8 else 1.0
+            high = (float(space.high.max()) or 255.0) if isinstance(space, Box) and dtype == np.uint8 else 1.0
             return msgspec.structs.replace(
                 kinds, kind="image", shape=(height, width, *(planes or (1,))), planes_first=first,
                 brightness=255.0 / high,
@@ -182,15 +182,16 @@ def _keys(made: gymnasium.Env[Any, Any], actions: Discrete[Any]) -> dict[str, in
 def _statistics(
     made: gymnasium.Env[Any, Any], seen: Observations, actions: Discrete[Any]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each number of an observation while random actions are played."""
+    """Mean and standard deviation of each number of an observation while random legal actions are played."""
     actions.seed(0)
     found = []
-    observation, _ = made.reset(seed=0)
+    observation, info = made.reset(seed=0)
     for _ in range(_STEPS):
         found.append(seen.checked(observation))
-        observation, _, terminated, truncated, _ = made.step(actions.sample())
+        legal = (np.asarray(info["action_mask"]) != 0).astype(np.int8) if "action_mask" in info else None
+        observation, _, terminated, truncated, info = made.step(actions.sample(legal))
         if terminated or truncated:
-            observation, _ = made.reset()
+            observation, info = made.reset()
     deviation = np.std(found, axis=0)
     return (
         tuple(np.mean(found, axis=0).astype(float).tolist()),

@@ -152,9 +152,10 @@ class Lane:
 
     def rewind(self) -> None:
         """Begin with the first episode again. Environments may keep something from one episode to the next, such as
-        MinAtar's last action, so this one is made anew."""
-        self.episode = 0
-        self._make_anew()
+        MinAtar's last action, so one that has been played is made anew."""
+        if self.episode:
+            self.episode = 0
+            self._make_anew()
 
     def _make_anew(self) -> None:
         self.close()

@@ -145,11 +145,12 @@ class Coordinator:
             config = self._config
             fills = {
                 "burnin": config.burnin,
-                "batch_size": config.batch_size,
+                "batch_size": learner.choices.batch_size,
                 "parallel_envs": config.parallel_envs * (config.n_step + 1),
             }
             name = max(fills, key=lambda each: fills[each])
-            lower, more = (f"{flag(each)} ({getattr(config, each):,})" for each in (name, limit))
+            values = {**config.values(), "batch_size": learner.choices.batch_size}
+            lower, more = (f"{flag(each)} ({values[each]:,})" for each in (name, limit))
             self._link.log(
                 f"nothing was learned: the run ended after {self._counters.env_steps:,} environment steps, before its "
                 f"first update; lower {lower} or raise {more}",

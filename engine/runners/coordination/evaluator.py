@@ -28,7 +28,8 @@ _SEED = 20_000  # the same starts and draws in every evaluation of every run, so
 
 
 _STARTING_S = 600.0
-"""Extra seconds per lane for the start: on nes-py each lane replays the inputs of its start, about half a second."""
+"""Seconds that all lanes may take to begin: on nes-py each replays the inputs of its start, about half a second, and
+environments of Gymnasium are made anew."""
 
 
 class _StopWaits(Exception):
@@ -52,8 +53,8 @@ class Evaluator:
         """
         started = time.monotonic()
         episodes = episodes_of(self._config)
+        self._link.beat(_STARTING_S)
         if self._env is None:
-            self._link.beat(_STARTING_S)
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, once=True)
             self._env.spread_starts()
         self._env.rewind()

@@ -185,7 +185,7 @@ class RayActors:
         """Compare what the actor's machine has installed, before it is used."""
         try:
             its, ours = decode_greeting(data), greeting()
-        except (ValueError, msgspec.DecodeError) as error:
+        except ValueError as error:
             self._lost(slot, f"not a greeting ({error})", suspect=slot.node)
             return
         slot.greeted(its.machine, its.node)

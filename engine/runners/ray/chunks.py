@@ -24,6 +24,7 @@ from engine.envs.lanes import PlayedStep, Spec
 from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome
+from engine.runners.actor import shown_shape
 from engine.runners.apex_actor import ActorStep
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import LARGEST_FLOAT, LARGEST_REWARD, check_numbers
@@ -174,7 +175,7 @@ class ChunkReader:
             if not screen and (chunk.screen is not None or chunk.thought is not None):
                 raise ValueError("a picture that was not ordered")
             return self._checked(chunk)
-        except (ValueError, OverflowError, zlib.error, msgspec.DecodeError) as error:
+        except (ValueError, OverflowError, zlib.error) as error:
             raise ChunkError(f"not a chunk of this run ({error})") from None
 
     def _checked(self, chunk: Chunk) -> CheckedChunk:
@@ -234,10 +235,9 @@ class ChunkReader:
         )
 
     def _check_thought(self, thought: Thought) -> None:
-        height, width = self._spec.frame_shape[-2:]
-        pixels = self._spec.stack * math.prod(self._spec.frame_shape)
-        shape = (self._spec.stack, pixels // (self._spec.stack * height * width), height, width)
-        if (len(thought.q_values), tuple(thought.shape), len(thought.seen)) != (self._spec.actions, shape, pixels):
+        shape = shown_shape((self._spec.stack, *self._spec.frame_shape))
+        expected = (self._spec.actions, shape, math.prod(shape))
+        if (len(thought.q_values), tuple(thought.shape), len(thought.seen)) != expected:
             raise ValueError("what the agent saw does not have the shape of the run")
 
     def _episode(self, numbers: Sequence[float]) -> EpisodeRecord:

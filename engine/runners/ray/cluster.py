@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -119,7 +118,7 @@ class _Monitor:
         if ready:
             try:
                 self.newest = decode_machine(ray.get(self._reply, timeout=GET_S))
-            except (ray.exceptions.RayError, ValueError, msgspec.DecodeError, TypeError):  # gone, perhaps with its node
+            except (ray.exceptions.RayError, ValueError, TypeError):  # gone, perhaps with its node
                 self.newest = None
             self._reply = self._handle.sample.remote()
 

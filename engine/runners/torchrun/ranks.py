@@ -96,7 +96,7 @@ class TorchrunRanks(TorchrunStart):
             for index, name in enumerate(self._names):
                 key = key_of("load", index)
                 if name != self._names[0] and self._store.check([key]):
-                    with contextlib.suppress(ValueError, msgspec.DecodeError):
+                    with contextlib.suppress(ValueError):
                         self._loads[index] = decode_machine(self._store.get(key))
         return list(self._loads.values())
 

@@ -30,6 +30,7 @@ GAMES: dict[str, dict[str, Any]] = {
     "snake": {"game": "snake", "board": "5x5"},
     "tetris": {"game": "tetris", "board": "4x5"},  # with masks
     "mario": {"game": "mario", "frame_skip": 60, "sticky_actions": 0.25},
+    "gym": {"game": "gym", "env": "CartPole-v1"},  # vectors
 }
 CHOICES = Choices("cpu", "float32", 32, 1)
 
@@ -100,12 +101,13 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
     assert np.array_equal(direct.storage.priorities, by_chunks.storage.priorities)
 
 
-def test_an_actor_plays_what_it_is_ordered_and_keeps_its_weights_until_newer_ones_come() -> None:
-    config = dataclasses.replace(config_of("snake"), pull_every=1)
+@pytest.mark.parametrize("game", GAMES)
+def test_an_actor_plays_what_it_is_ordered_and_keeps_its_weights_until_newer_ones_come(game: str) -> None:
+    config = dataclasses.replace(config_of(game), pull_every=1)
     actor = RemoteActor(config.options(), CHOICES.state(), 0, 0, 0, {})
     actor.build()
-    spec = player(config).actor.env.spec
-    size = sum(parameter.numel() for parameter in player(config).network.parameters())
+    example = player(config)
+    spec, size = example.actor.env.spec, sum(parameter.numel() for parameter in example.network.parameters())
     zeros = np.zeros(size, np.float32)
     for steps, updates, screen in ((5, 3, True), (2, 3, False), (4, 9, False)):
         orders = Orders(

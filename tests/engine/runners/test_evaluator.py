@@ -126,6 +126,7 @@ def test_random_decisions_are_the_same_in_every_evaluation(tmp_path: Path) -> No
             reports.append(queue.get())
         found = [(each.mean_return, each.results[0]) for each in of_kind(Evaluation, reports)]
         assert len(found) == 3 and len(set(found)) == 1
+        assert sum(each.within_s > 60 for each in of_kind(Beat, reports)) == 3  # time to begin anew, each time
         results.append(found[0])
     assert len(set(results)) == 3
 

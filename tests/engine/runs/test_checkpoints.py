@@ -257,3 +257,12 @@ def test_a_run_is_deleted_though_its_entry_can_not_be(run: Run) -> None:
 def test_as_many_steps_as_are_accepted_can_be_recorded(tmp_path: Path) -> None:
     run = create_run(make_config({"run_dir": str(tmp_path), "steps": 2**53}))
     assert run.record().steps == 2**53
+
+
+async def test_a_commit_that_failed_after_the_renaming_can_be_repeated(run: Run) -> None:
+    write(run, 8)
+    final = run.path / checkpoints.folder_name(8)
+    written = Written(partial=str(run.path / f".{final.name}.partial"), final=str(final), env_steps=8)
+    keeper = CheckpointKeeper(run, keep=2, start=None)
+    assert await keeper.commit(written) is None
+    assert (keeper.newest, keeper.env_steps) == (final, 8)

@@ -91,7 +91,8 @@ class Counters:
     ) -> Progress:
         """A progress report; losses are means since the last report. `steps`, `episodes`: the limits of the run."""
         wall = self.wall_s
-        self._marks.append((wall, self.env_steps, self.frames, updates))
+        if not self._marks or wall > self._marks[-1][0]:  # a pause may last for days
+            self._marks.append((wall, self.env_steps, self.frames, updates))
         while len(self._marks) > 2 and wall - self._marks[0][0] > _RATE_WINDOW_S:
             self._marks.popleft()
         then, steps_then, frames_then, updates_then = self._marks[0]

@@ -16,6 +16,7 @@ import pytest
 from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
+from engine.games.gym.lanes import GymLanes
 from engine.protocol.failures import HopelessError
 from tests.support.gym_envs import FAULTY, HERE, SIZE, SQUARES, Faulty
 
@@ -42,6 +43,18 @@ def _fresh() -> Iterator[None]:
     for kind in (Faulty, *([by_path.Faulty] if by_path else [])):
         kind._steps, kind._left = 0, -1
     yield
+
+
+def test_only_environments_that_were_played_are_made_anew() -> None:
+    lanes = make_lanes(make_config({"game": SQUARES}), 2, threads=1, seed=0)
+    assert isinstance(lanes, GymLanes)
+    made = [lane._env for lane in lanes._lanes]
+    lanes.rewind()
+    assert [lane._env for lane in lanes._lanes] == made
+    first = lanes.reset()
+    lanes.rewind()
+    assert not {*made} & {lane._env for lane in lanes._lanes}
+    assert np.array_equal(lanes.reset(), first)
 
 
 def test_actions_count_from_the_environments_first() -> None:

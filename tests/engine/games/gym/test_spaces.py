@@ -32,6 +32,7 @@ def test_those_of_the_default_are_what_it_tells() -> None:
         ("Taxi-v4", {"kind": "one-hot", "shape": (500,), "masked": True}),
         ("MinAtar/Breakout-v1", {"kind": "image", "shape": (10, 10, 4), "actions": ("none", "left", "right")}),
         (f"{HERE}:Squares-v0", {"kind": "image", "shape": (60, 80, 3), "first_action": 1, "frames_per_s": 30.0}),
+        (f"{HERE}:Corridor-v0", {"kind": "image", "shape": (3, 8, 2), "masked": True, "brightness": 255.0}),
         (f"{HERE}:Faulty-v0", {"kind": "vector", "shape": (3,), "renders": False, "actions": ("0", "1")}),
     ],
 )
@@ -44,6 +45,7 @@ def test_statistics_are_those_of_random_play() -> None:
     spaces = told("CartPole-v1", normalize=True)
     assert len(spaces.mean) == len(spaces.deviation) == 4
     assert all(abs(mean) < 0.1 for mean in spaces.mean) and 0.3 < spaces.deviation[1] < 1.0
+    assert told(f"{HERE}:Corridor-v0", '{"flat": true}', normalize=True).mean[16] == 0.125  # only legal actions
 
 
 @pytest.mark.parametrize(

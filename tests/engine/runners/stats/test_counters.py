@@ -27,3 +27,11 @@ def test_a_run_with_a_number_of_episodes_is_as_long_as_these() -> None:
     assert left_s(counters, episodes=20) == pytest.approx(300, rel=0.01)
     assert left_s(counters, episodes=5) == 0
     assert left_s(counters, steps=901, episodes=20) == 0
+
+
+def test_reports_in_a_pause_are_not_kept() -> None:
+    counters = Counters(KeptCounters(env_steps=900, wall_s=100.0))
+    counters.stop_clock()
+    for _ in range(10):
+        left_s(counters)
+    assert len(counters._marks) == 1
