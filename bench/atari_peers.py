@@ -34,8 +34,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 from torch.nn import functional as F
 
 from bench.environments import Point, write_csv
-from bench.learners import greedy
-from bench.updates import Nature
+from bench.networks import Nature, greedy
 
 REPLAY, BATCH, LEARNING_RATE, GAMMA = 100_000, 32, 1e-4, 0.99
 LEAST_EPSILON, EXPLORED = 0.01, 0.1  # the second: share of the run in which epsilon falls

@@ -28,9 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.clears import describe_first, train
+from bench.networks import Nature
 from bench.training import PROGRAM
 from bench.turns import Contestant, not_installed, take_turns, times
-from bench.updates import ACTIONS, GAMMA, LEARNING_RATE, NEEDED, SIDE, STACK, Nature, make_cleanrl, make_sb3, pictures
+from bench.updates import ACTIONS, GAMMA, LEARNING_RATE, NEEDED, SIDE, STACK, make_cleanrl, make_sb3, pictures
 from engine.agents import DoubleDQN, make_network
 from engine.buffers import PrioritizedReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
@@ -46,7 +47,6 @@ from engine.runtime.processor import processor_name
 LANES, CAPACITY, AT_ONCE = 32, 8192, 20
 BATCHES = (128, 512, 1024, 4096)
 GAMES = (256, 4096, 65_536)
-SIDE_OF_RUNS = (50, 60)
 Rows = list[dict[str, Any]]
 Step = Callable[[], object]
 

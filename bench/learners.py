@@ -25,46 +25,11 @@ from torch.nn import functional as F
 
 from bench.judge import IDS, Judge, Task, TimeOver
 from bench.jumanji_a2c import jumanji_a2c
+from bench.networks import HIDDEN, Features, greedy, q_network
 
 BATCH, GAMMA, LEARNING_RATE, REPLAY = 64, 0.97, 5e-4, 100_000
 EPSILON, EPSILON_STEPS, BURNIN, TARGET_EVERY = 0.05, 50_000, 5_000, 250  # the last: in updates
 GAMES = 16  # played at once
-HIDDEN = 256
-
-
-class Features(nn.Module):
-    """float32 [batch, width] from boards [batch, planes, height, width], 0 to 255."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(shape[0], 32, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU(),
-            nn.Flatten(),
-        )  # fmt: skip
-        with torch.no_grad():
-            self.width = self.layers(torch.zeros(1, *shape)).shape[1]
-
-    def forward(self, boards: Tensor) -> Tensor:
-        features: Tensor = self.layers(boards.float() / 255)
-        return features
-
-
-def q_network(env: gymnasium.Env[Any, Any]) -> nn.Sequential:
-    shape, actions = env.observation_space.shape, env.action_space
-    assert shape is not None and isinstance(actions, gymnasium.spaces.Discrete)
-    features = Features(shape)
-    return nn.Sequential(features, nn.Linear(features.width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, int(actions.n)))
-
-
-def greedy(network: nn.Module, boards: NDArray[np.uint8], masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """The best of all actions, or of the legal ones."""
-    with torch.no_grad():
-        q: Tensor = network(torch.from_numpy(np.ascontiguousarray(boards)))
-    if masks is not None:
-        q = q.masked_fill(~torch.from_numpy(masks), -torch.inf)
-    chosen: NDArray[np.int64] = q.argmax(1).numpy()
-    return chosen
 
 
 def epsilon(env_steps: int) -> float:

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.limits import limit_table, measure_limit
+from bench.networks import Nature
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.agents import DoubleDQN
 from engine.agents.networks import DuelingQNetwork, as_planes
@@ -48,29 +49,11 @@ OURS: dict[str, Precision] = {"ours, float32": "float32", "ours, bfloat16": "bfl
 DOUBLE = ", Double DQN"
 SB3, CLEANRL = "Stable-Baselines3, DQN.train", "CleanRL's manner, Stable-Baselines3's replay"
 NEEDED = {"stable_baselines3": "'stable-baselines3>=2.7,<3'"}
-LANES, CAPACITY, STACK, SIDE, ACTIONS, HIDDEN = 8, 4096, 4, 84, 5, 512
+LANES, CAPACITY, STACK, SIDE, ACTIONS = 8, 4096, 4, 84, 5
 SMALL_SIZE = (50, 60)
 LEARNING_RATE, GAMMA = 1e-4, 0.99
 Update = Callable[[int], Any]
 """Does an update with a batch of this size."""
-
-
-class Nature(nn.Module):
-    """The network of Mnih et al. 2015, as in Stable-Baselines3's CnnPolicy."""
-
-    def __init__(self, actions: int = ACTIONS) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(STACK, 32, 8, stride=4), nn.ReLU(inplace=True),
-            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(inplace=True),
-            nn.Conv2d(64, 64, 3), nn.ReLU(inplace=True), nn.Flatten(),
-            nn.Linear(64 * 7 * 7, HIDDEN), nn.ReLU(inplace=True), nn.Linear(HIDDEN, actions),
-        )  # fmt: skip
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Q-values float32 [batch, actions] for observations [batch, stack, height, width], 0 to 255."""
-        q: Tensor = self.layers(obs.float() / 255)
-        return q
 
 
 class OurNature(Nature):

@@ -110,7 +110,7 @@ def _result_of(command: EngineCommand[EvaluationReport], on_episode: Callable[[E
                 return msgspec.structs.replace(report, reason=f"the evaluation failed: {report.reason}")
             case Failed() | Evaluated():
                 return report
-    return Failed(reason=command.crash_reason(), traceback="", log_path="", checkpoint=None)
+    return Failed(reason=command.crash_reason())
 
 
 def _as_json(result: Evaluated) -> str:

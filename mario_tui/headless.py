@@ -13,65 +13,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any, Protocol
-
-from rich.progress import (
-    BarColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import (
-    Progress as Bars,
-)
-from rich.text import Text
 
 from engine.config.torchrun import torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage
 from engine.protocol.commands import Stop
-from engine.protocol.json_lines import JSON_EVENTS, Gap, line_of
-from engine.protocol.messages import (
-    Changed,
-    Episode,
-    Evaluation,
-    Event,
-    Failed,
-    Finished,
-    Hello,
-    Log,
-    Phase,
-    Progress,
-    Ready,
-    Saved,
-    Summary,
-)
-from engine.protocol.outcome import Outcome
+from engine.protocol.json_lines import Gap
+from engine.protocol.messages import Event, Failed, Finished, Hello, Log
 from engine.runs.recording import read_recording
 from engine.runtime.text import printable
 from mario_tui.data.exit_status import exit_status
-from mario_tui.data.format import counted, duration, number, number_or_whole
 from mario_tui.data.missed import Received
-from mario_tui.data.outcome_text import is_cleared, judged, reached
+from mario_tui.headless_output import KINDS, Display, JSONLines, PlainLines, ProgressBar, say
 from mario_tui.launch import Plan, busy_warning
 from mario_tui.terminal.output import NO_SPACE, discard_output, discard_unwritable
-from mario_tui.terminal.safe_console import SafeConsole
 
-_PLAIN_EVERY_S = 10.0
-_JSON_EVERY_S = 1.0
 _RECONNECT_EVERY_S = 0.1
 _WATCH_EVERY_S = 0.5
 _KILL_AFTER_S = 10.0
 """A host that was told to end at once, or that never answered, is killed after this time."""
-
-
-class Display(Protocol):
-    def show(self, event: Event | Gap) -> None:
-        """Show one event."""
-
-    def close(self) -> None:
-        """Restore the terminal."""
 
 
 def train_headless(plan: Plan, log_format: str) -> int:
@@ -81,7 +41,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
     stopper.set_host(host)
     if warning := busy_warning(host.run):
         print(printable(f"mario-tui: warning: {warning}"), file=sys.stderr)
-    displays: dict[str, Callable[[], Display]] = {"rich": _Rich, "plain": _Plain, "json": _JSONLines}
+    displays: dict[str, Callable[[], Display]] = {"rich": ProgressBar, "plain": PlainLines, "json": JSONLines}
     display = displays[log_format]()
     end: Finished | Failed | None = None
     lost = False
@@ -103,7 +63,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
                 discard_output(sys.stdout, sys.stderr)
             elif not lost:
                 lost = True
-                _say(f"mario-tui: warning: output is lost: {error.strerror}")
+                say(f"mario-tui: warning: output is lost: {error.strerror}")
 
     received: Received | None = None
 
@@ -118,7 +78,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
             news = event, *(past for past in event.events if isinstance(past, Finished | Failed))
         else:
             missing, known = received.catch_up(event)
-            gap = Gap({_KINDS.get(kind, kind.lower()): count for kind, count in missing.items()})
+            gap = Gap({KINDS.get(kind, kind.lower()): count for kind, count in missing.items()})
             news = [gap, *known] if missing else known
         for each in news:
             show(each)
@@ -137,7 +97,7 @@ def train_headless(plan: Plan, log_format: str) -> int:
             except InvalidMessage as error:
                 if str(error) != told:
                     told = str(error)
-                    _say(f"mario-tui: warning: {told}")
+                    say(f"mario-tui: warning: {told}")
             if end is not None:
                 break
         if end is None and _has_told_its_end(host):  # this client was too slow to receive it
@@ -184,12 +144,6 @@ def _has_told_its_end(host: HostProcess) -> bool:
     """Whether the host that has exited wrote into the run's record and recording how the run ended."""
     record = host.run.record()
     return record.pid == host.process.pid and record.state in ("finished", "failed")
-
-
-def _say(text: str) -> None:
-    """Print a line on stderr, if that is possible."""
-    with contextlib.suppress(OSError):
-        print(printable(text), file=sys.stderr)
 
 
 class _Stopper:
@@ -255,156 +209,3 @@ class _Stopper:
             except HostGone:
                 self._pending.insert(0, stop)  # for the next connection, if there is one
                 return
-
-
-_KINDS = {kind.__name__: name for kind, (name, _) in JSON_EVENTS.items()} | {Log.__name__: "log"}
-"""Names of events in a `gap`: log lines are not only warnings."""
-
-
-class _JSONLines:
-    """One JSON object per line; the last one tells how the run ended."""
-
-    def __init__(self) -> None:
-        self._next, self._outcome = 0.0, Outcome()
-
-    def show(self, event: Event | Gap) -> None:
-        match event:
-            case Hello():
-                self._outcome = event.outcome
-            case Progress() if time.monotonic() < self._next:
-                return
-            case Progress():
-                self._next = time.monotonic() + _JSON_EVERY_S
-            case Log(level="info"):
-                _say(event.text)
-                return
-            case _:
-                pass
-        if (line := line_of(event, self._outcome)) is not None:
-            print(line, flush=True)
-
-    def close(self) -> None: ...
-
-
-class _Plain:
-    """A progress line every ten seconds and a line per notable event, for logs and pipes."""
-
-    def __init__(self) -> None:
-        self._next, self._outcome = 0.0, Outcome()
-
-    def show(self, event: Event | Gap) -> None:
-        match event:
-            case Hello():
-                self._outcome = event.outcome
-                print(printable(f"run {event.path}"), flush=True)
-            case Progress() if time.monotonic() >= self._next and event.env_steps:
-                self._next = time.monotonic() + _PLAIN_EVERY_S
-                print(_progress_line(event), flush=True)
-            case _:
-                for line in _lines(event, self._outcome):
-                    print(line, flush=True)
-
-    def close(self) -> None: ...
-
-
-class _Rich:
-    """A progress bar, with a line above it per notable event."""
-
-    def __init__(self) -> None:
-        self._console, self._outcome = SafeConsole(), Outcome()
-        self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[rest]}"),
-            console=self._console,
-            expand=True,
-        )
-        self._task = self._bars.add_task("starting", total=None, rest="")
-
-    def show(self, event: Event | Gap) -> None:
-        match event:
-            case Hello():
-                self._outcome = event.outcome
-                self._console.print(Text.assemble("run ", (printable(event.path), "bold")))
-                self._bars.start()
-                self._bars.update(self._task, total=event.steps)
-            case Progress():
-                rest = f"{_rate(event)} steps/s  return {number(event.mean_return)}"
-                self._bars.update(
-                    self._task,
-                    description=f"{event.state} {event.env_steps:,}",
-                    completed=event.env_steps,
-                    rest=f"{rest}  loss {number(event.loss)}  updates {event.updates:,}",
-                )
-            case Episode(success=False):
-                pass  # too many to print
-            case _:
-                for line in _lines(event, self._outcome):
-                    self._console.print(line, highlight=False, markup=False)
-
-    def close(self) -> None:
-        self._bars.stop()
-
-
-def _rate(p: Progress) -> str:
-    return f"{p.env_steps_per_s:,.0f}" if p.state != "paused" else "–"
-
-
-def _progress_line(p: Progress) -> str:
-    left = "" if p.remaining_s is None or p.state == "paused" else f"  left {duration(p.remaining_s)}"
-    beta = f"  beta {p.beta:.3f}" if p.beta else ""  # 0 in a uniform replay
-    random = f" ({p.random_share:.1%} random)"
-    return (
-        f"{p.state} {counted(p.env_steps, 'step')}  {_rate(p)}/s  {counted(p.updates, 'update')}  "
-        f"{counted(p.episodes, 'episode')}  "
-        f"return {number(p.mean_return)}  loss {number(p.loss)}  epsilon {p.epsilon:.3f}{random}{beta}{left}"
-    )
-
-
-def _lines(event: Any, outcome: Outcome) -> list[str]:
-    """The lines to print for an event."""
-    if isinstance(event, Finished):
-        checkpoint = event.summary.checkpoint
-        return [printable(_summary(event.summary)), *([printable(f"checkpoint {checkpoint}")] if checkpoint else [])]
-    line = _line(event, outcome)
-    return [] if line is None else [printable(line)]
-
-
-def _line(event: Any, outcome: Outcome) -> str | None:
-    match event:
-        case Ready():
-            return f"ready: {event.device}, {event.precision}, {counted(event.lane_threads, 'lane thread')}"
-        case Saved():
-            return f"{event.kind} at {event.env_steps:,}: {event.path}"
-        case Evaluation():
-            best = ", best so far" if event.best else ""
-            far = reached(outcome, event.results) if is_cleared(outcome) else ""
-            return f"evaluation at {event.env_steps:,}: {', '.join(filter(None, (judged(outcome, event), far)))}{best}"
-        case Phase():
-            return f"phase {event.phase} of {event.phases} at {event.env_steps:,}: {event.name}"
-        case Changed():
-            return f"{event.name.replace('_', ' ')} at {event.env_steps:,}: {event.before:g} → {event.value:g}"
-        case Log():
-            return event.text if event.level == "info" else f"{event.level}: {event.text}"
-        case Gap():
-            missing = ", ".join(counted(count, kind) for kind, count in event.missing.items())
-            return f"warning: this output was read too slowly; missing: {missing}"
-        case Episode(success=True):
-            goal = "goal" if outcome.goal is None else outcome.goal.label
-            value = number_or_whole(event.episode_return)
-            return f"{goal}! episode {event.episode:,}, lane {event.lane}, return {value}"
-        case _:
-            return None
-
-
-def _summary(s: Summary) -> str:
-    frames = f"{counted(s.frames, 'frame')}, " if s.frames else ""  # board games have none
-    return (
-        f"done ({s.reason}): {counted(s.env_steps, 'environment step')}, {frames}"
-        f"{counted(s.updates, 'update')}, {counted(s.episodes, 'episode')} in {duration(s.wall_s)}; "
-        f"{s.env_steps_per_s:,.0f} steps/s, "
-        f"{s.updates_per_s:,.1f} updates/s; mean return {number(s.mean_return)}"
-    )

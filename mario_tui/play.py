@@ -266,7 +266,7 @@ class PlayApp(SafeApp[None]):
                 case Failed():
                     self._failure = report
         if not self._leaving and self._failure is None:
-            self._failure = Failed(reason=self._game_process.crash_reason(), traceback="", log_path="", checkpoint=None)
+            self._failure = Failed(reason=self._game_process.crash_reason())
 
     def _tick(self) -> None:
         # A hang-up is signalled only to the first process of the session, such as a `make` that waits for this one.

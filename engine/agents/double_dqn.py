@@ -208,8 +208,14 @@ class DoubleDQN:
 
     @torch.no_grad()
     def play(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """Greedy actions of `policy`, as for `act`. In float32, as when the saved policy is played later."""
-        return greedy(self.policy(torch.as_tensor(obs, device=self.device)), masks)
+        """Greedy actions of `policy`, as for `act`. In float32 and without dropout, as when the saved policy is played
+        later."""
+        policy = self.policy
+        trains = policy.training
+        try:
+            return greedy(policy.eval()(torch.as_tensor(obs, device=self.device)), masks)
+        finally:
+            policy.train(trains)
 
     def common_weights(self, weights: Array, scales: Array) -> Array:
         """Importance weights [batch] relative to the largest of a batch of which other processes may have parts.

@@ -19,6 +19,11 @@ def epsilon_ladder(lanes: int, epsilon: float) -> NDArray[np.float64]:
     return ladder
 
 
+def member_ladder(lanes: int, epsilon: float, index: int, members: int) -> NDArray[np.float64]:
+    """The part [lanes] of process `index` of the ladder over all lanes of `members` processes."""
+    return epsilon_ladder(members * lanes, epsilon)[index * lanes : (index + 1) * lanes]
+
+
 def annealed(ladder: NDArray[np.float64], env_steps: int, over: int, scale: float | None = None) -> NDArray[np.float64]:
     """Epsilon of each lane [lanes] after `env_steps`: falls linearly from 1 to `ladder` over `over` environment steps.
 

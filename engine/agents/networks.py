@@ -191,7 +191,7 @@ def make_network(
     return NETWORKS[name](stack, frame_shape, actions)
 
 
-@torch.no_grad()
+@torch.enable_grad()
 def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
     make = import_named(name, "network")
     try:
@@ -199,11 +199,24 @@ def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) 
         values = network(torch.zeros(2, stack, *frame_shape, dtype=torch.uint8 if len(frame_shape) > 1 else None))
     except Exception as error:
         raise ConfigError("network", f"{name} fails: {described_error(error)}") from error
-    if not isinstance(network, nn.Module) or (values.shape, values.dtype) != ((2, actions), torch.float32):
-        got = f"{values.dtype} {list(values.shape)}".removeprefix("torch.")
+    is_tensor = isinstance(values, Tensor)
+    if (
+        not isinstance(network, nn.Module)
+        or not is_tensor
+        or (values.shape, values.dtype) != ((2, actions), torch.float32)
+    ):
+        got = f"{values.dtype} {list(values.shape)}".removeprefix("torch.") if is_tensor else type(values).__name__
         raise ConfigError("network", f"{name} must be a module that returns float32 [batch, {actions}], got {got}")
     if any(True for _ in network.buffers()):
         raise ConfigError("network", f"{name} has buffers, such as those of BatchNorm, which actors don't receive")
+    parameters = dict(network.named_parameters())
+    if not parameters:
+        raise ConfigError("network", f"{name} has no parameters to learn")
+    learned = [each for each in parameters.values() if each.requires_grad]
+    gradients = torch.autograd.grad(values.sum(), learned, allow_unused=True) if values.requires_grad else []
+    found = {id(each) for each, gradient in zip(learned, gradients, strict=False) if gradient is not None}
+    if idle := [parameter for parameter, each in parameters.items() if id(each) not in found]:
+        raise ConfigError("network", f"{name}: its values must depend on every parameter; {idle[0]} gets no gradient")
     return network
 
 

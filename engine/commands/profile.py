@@ -256,7 +256,7 @@ def _key(config: RunConfig) -> bytes:
 
 
 def _failed(reason: str) -> Failed:
-    return Failed(reason=reason, traceback="", log_path="", checkpoint=None)
+    return Failed(reason=reason)
 
 
 def main() -> int:

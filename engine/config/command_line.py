@@ -99,11 +99,7 @@ def command_line(config: RunConfig) -> str:
     if not game.chosen_by_options:
         name += f":{options.pop(game.tasks)}"
     words = ["mario-tui", "--game", name]
-    for name, value in options.items():
-        if isinstance(value, bool):
-            words.append(flag(name) if value else flag(name).replace("--", "--no-", 1))
-        else:
-            words += [flag(name), str(value)]
+    words += [word for argument in as_arguments(options) for word in argument.split("=", 1)]
     return shlex.join(words)
 
 

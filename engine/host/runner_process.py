@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import multiprocessing
-import signal
 import time
 from functools import partial
 from multiprocessing.context import SpawnProcess
@@ -19,6 +18,7 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.process import main
 from engine.runners.watchdog import SILENCE_LIMIT_S, START_LIMIT_S, GraceTime, Silence
+from engine.runtime.exit_status import how_it_ended
 
 
 class RunnerProcess(RunnerLink):
@@ -55,7 +55,7 @@ class RunnerProcess(RunnerLink):
         except (OSError, RuntimeError) as error:
             self.kill()
             reason = f"the runner process could not be started ({error})"
-            self.reports.put_nowait(Failed(reason=reason, traceback="", log_path="", checkpoint=None))
+            self.reports.put_nowait(Failed(reason=reason))
             self.reports.put_nowait(None)
 
     def picture(self, seen: int) -> Frame | None:
@@ -70,8 +70,7 @@ class RunnerProcess(RunnerLink):
         if self._hung:
             hung = "hung" if self.ready else f"did not start within {self._start_s:g} s"
             return f"the runner process {hung}"
-        how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
-        return f"the runner process crashed ({how})"
+        return f"the runner process crashed ({how_it_ended(code)})"
 
     # ------------------------------------------------------------------------------------------ in threads
 

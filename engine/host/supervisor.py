@@ -319,7 +319,7 @@ class Host:
 
     def _failed(self, reason: str) -> Failed:
         log_path, checkpoint = str(self._run.log_path), self._checkpoints.newest_path
-        return Failed(reason=reason, traceback="", log_path=log_path, checkpoint=checkpoint)
+        return Failed(reason=reason, log_path=log_path, checkpoint=checkpoint)
 
     def _finished(self, progress: Progress | None, reason: str) -> Finished:
         return Finished(summary=host_events.summary(progress, self._run.name, reason, self._checkpoints.newest_path))

@@ -141,8 +141,8 @@ def check_memory(config: RunConfig, *, with_replay: bool) -> None:
     if fits < max(config.burnin, config.batch_size):
         raise TooLittleMemory(
             f"--batch-size: {config.batch_size or 'auto'} needs about {size_text(rest, binary=True)} in addition to "
-            f"the replay, and {size_text(available, binary=True)} of memory are free; accepted: a smaller one, or a larger "
-            "--accumulate" + (", or fewer processes" if config.processes > 1 else "")
+            f"the replay, and {size_text(available, binary=True)} of memory are free; accepted: a smaller one, or a "
+            "larger --accumulate" + (", or fewer processes" if config.processes > 1 else "")
         )
     taken, free = (size_text(amount, binary=True) for amount in (each * config.buffer_size, available - rest))
     raise TooLittleMemory(

@@ -21,8 +21,6 @@ def describe(error: BaseException) -> Failed:
     return Failed(
         reason=reason,
         traceback="" if usage else "".join(traceback.format_exception(error)),
-        log_path="",
-        checkpoint=None,
         usage=usage,
         final=usage or isinstance(error, HopelessError),
     )

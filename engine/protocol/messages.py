@@ -331,9 +331,9 @@ class Failed(Message, frozen=True):
     and nothing was trained."""
 
     reason: str
-    traceback: str
-    log_path: str
-    checkpoint: str | None
+    traceback: str = ""
+    log_path: str = ""
+    checkpoint: str | None = None
     usage: bool = False
     final: bool = False  # a restart would fail the same way
 

@@ -14,14 +14,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from engine.agents import DoubleDQN, Losses
-from engine.agents.autotune import BATCH_SIZES
-from engine.agents.exploration import epsilon_ladder
+from engine.agents.exploration import member_ladder
 from engine.buffers import ReplayBuffer
-from engine.config.run_config import RunConfig
 from engine.config.torchrun import processes_here
 from engine.envs.factory import make_lanes
 from engine.errors import UserError
@@ -33,12 +30,12 @@ from engine.runners.heartbeat import FIRST_S, step_s, update_s
 from engine.runners.learning.checkpoint import read_extra
 from engine.runners.learning.factory import MakeAgent, make_learner
 from engine.runners.learning.replay_factory import device_of_boards
+from engine.runners.learning.threads import learning_threads
 from engine.runners.live_screen import LiveScreen
 from engine.runners.rehearsal import rehearse_acting, rehearse_learning
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start
 from engine.runtime.stopwatch import stopwatch
-from engine.runtime.threads import ThreadBudget, keep_freed_memory, thread_budget
 
 LogLine = Callable[[str], None]
 
@@ -56,7 +53,7 @@ class ActorLearner:
     ) -> None:
         config, index = start.config, start.index
         self.config, self._shared_state, self._index, self._log = config, shared_state, index, log
-        self.threads = budget(config, processes_here(shared_state.members))
+        self.threads = learning_threads(config, processes_here(shared_state.members))
         env_seed, explore_seed, learn_seed = (int(each) for each in start.seeds.generate_state(3))
         device = resolve_device(config.device)
         rehearse_acting(config, device, log if index == 0 else lambda text: None)
@@ -84,7 +81,7 @@ class ActorLearner:
             rehearse_learning(config, env.spec)
         self._actor = Actor(
             env,
-            ladder=epsilons_of_member(config, index, shared_state.members),
+            ladder=member_ladder(config.parallel_envs, config.epsilon, index, shared_state.members),
             epsilon_steps=config.epsilon_steps,
             seed=explore_seed,
             noise=config.action_noise,
@@ -154,20 +151,3 @@ class ActorLearner:
     def close(self) -> None:
         self._actor.close()
         self.learner.close()
-
-
-def budget(config: RunConfig, processes: int) -> ThreadBudget:
-    """The thread budget of each of `processes` that play and learn. Also sets torch's thread count."""
-    most_learners = (
-        1 if config.runner_info.averages_gradients else None
-    )  # a rank averages gradients during its backward pass
-    threads = thread_budget(config.parallel_envs, config.batch_size or BATCH_SIZES[-1], processes, most_learners)
-    torch.set_num_threads(threads.torch_threads)
-    keep_freed_memory()
-    return threads
-
-
-def epsilons_of_member(config: RunConfig, index: int, members: int) -> NDArray[np.float64]:
-    """This member's part [lanes] of the epsilon ladder over all lanes of all processes."""
-    lanes = config.parallel_envs
-    return epsilon_ladder(members * lanes, config.epsilon)[index * lanes : (index + 1) * lanes]

@@ -20,12 +20,12 @@ from engine.buffers import NothingToSample, ReplayBuffer
 from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Spec
-from engine.runners.actor_learner import budget
 from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.coordination.stats.processes import MemberInfo
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.learning.factory import make_learner
+from engine.runners.learning.threads import learning_threads
 from engine.runners.member_pool import LEAVE_S
 from engine.runners.parent_link import ParentLink
 from engine.runners.rehearsal import rehearse_acting, rehearse_learning
@@ -73,7 +73,7 @@ class Runner:
         self._actors = _actors(config, spec, link, mailbox)
         self._shared_state = self._actors.shared_state
         self._shared_state.open(curriculum_level_at(config, resume_from))
-        threads = budget(config, 1)
+        threads = learning_threads(config, 1)
         start = Start(run, config, resume_from)
         (learn_seed,) = start.seeds.generate_state(1)
         self._replay = self._actors.replay

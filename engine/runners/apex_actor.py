@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.agents.afterstates import set_gamma
+from engine.agents.exploration import member_ladder
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.networks import make_networks
 from engine.buffers.frames import InitialPriorities
@@ -22,7 +23,6 @@ from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Frames, PlayedStep
 from engine.runners.actor import Actor
-from engine.runners.actor_learner import epsilons_of_member
 from engine.runners.rehearsal import rehearse_acting
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.stopwatch import stopwatch
@@ -68,7 +68,7 @@ class ApexActor:
         self._has_curriculum = config.game_info.make_curriculum(config, 0) is not None
         self.actor = Actor(
             env,
-            ladder=epsilons_of_member(config, index, config.num_actors),
+            ladder=member_ladder(config.parallel_envs, config.epsilon, index, config.num_actors),
             epsilon_steps=config.epsilon_steps,
             seed=int(seeds[1]),
             noise=config.action_noise,

@@ -22,11 +22,12 @@ from engine.runners.actor_learner import ActorLearner
 from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.coordination.stats.processes import MemberInfo
+from engine.runners.device import of_rank
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.local_ranks import LocalRanks
 from engine.runners.member_pool import LEAVE_S
 from engine.runners.parent_link import ParentLink
-from engine.runners.rank import JOIN_S, Rank, RankJob, Rendezvous, of_rank
+from engine.runners.rank import JOIN_S, Rank, RankJob, Rendezvous
 from engine.runners.rank_group import PLAY, STOP, WAIT
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start, env_steps_of

@@ -204,7 +204,7 @@ class MemberPool:
             )
             text = f"{what} ({error})"
             if slot.refusals >= len(self._patience.pauses_s):
-                self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=True))
+                self._give_up(Failed(reason=text, final=True))
             pause_s = self._patience.pauses_s[slot.refusals]
             slot.refusals, slot.start_at = slot.refusals + 1, time.monotonic() + pause_s
             self._link.log(f"{text}; trying again in {pause_s:g} s", "warning")
@@ -252,7 +252,7 @@ class MemberPool:
         slot.member.process.join()
         text = f"{self._role.name} {slot.index} was lost ({reason})"
         if not self._role.replaced or slot.failed_starts.count(int(self._shared_state.steps_of[slot.index])):
-            self._give_up(Failed(reason=text, traceback="", log_path="", checkpoint=None, final=self._role.replaced))
+            self._give_up(Failed(reason=text, final=self._role.replaced))
         slot.member.reports.close()
         slot.member, slot.loss = None, text
         slot.restarts += 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from multiprocessing.connection import Connection
-from multiprocessing.queues import SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
 from engine.protocol.commands import Command
@@ -20,7 +19,7 @@ from engine.protocol.messages import Report
 M = TypeVar("M", bound=Message)
 
 
-class MessageQueue(SimpleQueue[M], Generic[M]):
+class MessageQueue(Generic[M]):
     """A queue from one process to another. Pass it to the new process as an argument of its start (spawn context).
 
     Messages travel as MessagePack: reading one never executes anything. After the start, each process closes the end
@@ -73,10 +72,6 @@ class MessageQueue(SimpleQueue[M], Generic[M]):
         gone."""
         return self._reader.recv_bytes()
 
-    def empty(self) -> bool:
-        """Whether nothing has come."""
-        return not self.poll()
-
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Whether a message, or the end of the writer, has come within `timeout_s` seconds."""
         return self._reader.poll(timeout_s)
@@ -99,7 +94,7 @@ class CommandQueue(MessageQueue[Command]):
     """From the host to the coordinator of a run."""
 
     def get(self) -> Command:
-        """As `get_encoded`. Raises `msgspec.DecodeError` for what is not a command."""
+        """As `get_encoded`. Raises `ValueError` for what is not a command."""
         return decode_command(self.get_encoded())
 
 
@@ -107,5 +102,5 @@ class ReportQueue(MessageQueue[Report]):
     """From the coordinator to the host, or from a member to its coordinator."""
 
     def get(self) -> Report:
-        """As `get_encoded`. Raises `msgspec.DecodeError` for what is not a report."""
+        """As `get_encoded`. Raises `ValueError` for what is not a report."""
         return decode_report(self.get_encoded())

@@ -1,6 +1,6 @@
 """Workers on a shared model: each acts, has its own replay, and applies its gradients to a model in shared memory.
 
-This is A3C (Mnih et al. 2016, arXiv:1602.01783) with replay.
+This is asynchronous n-step Q-learning (Mnih et al. 2016, arXiv:1602.01783, section 4) with replay.
 
 A worker loads the shared model with each of its updates, and at least every `pull_every` environment steps. Worker 0
 coordinates. A single worker computes the same as the `single` runner, bit for bit.

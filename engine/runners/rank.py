@@ -6,25 +6,20 @@ Rank 0 is the coordinator (`engine.runners.ddp`). The others play on the same ma
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-import torch
 from torch.distributed import Store
 
 from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.config.games import import_plugins
 from engine.config.reading import make_config
-from engine.config.run_config import RunConfig
-from engine.config.torchrun import torchrun_rank
-from engine.errors import UserError
 from engine.runners.actor_learner import ActorLearner
-from engine.runners.device import resolve_device
+from engine.runners.device import of_rank
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.heartbeat import FIRST_S, step_s
 from engine.runners.rank_group import PLAY, SILENCE_S, STOP, WAIT, RankGroup
@@ -158,35 +153,3 @@ def join_ranks(
     """Build rank `start.index` > 0, and wait until all ranks have formed a group."""
     actor_learner = ActorLearner(start, shared_state, mailbox, log, AllreduceDQN)
     return Rank(actor_learner, shared_state, start.index, rendezvous)
-
-
-def of_rank(config: RunConfig, index: int) -> RunConfig:
-    """The configuration with the device of one rank. Raises `UserError` if there are too few devices."""
-    launched = torchrun_rank()
-    here = (index, config.num_processes) if launched is None else (launched.local_index, launched.local_ranks)
-    return dataclasses.replace(config, device=device_of_rank(config.device, resolve_device(config.device), *here))
-
-
-def device_of_rank(asked: str, resolved: torch.device, index: int, ranks: int) -> str:
-    """The device of one rank: its own GPU, counted from the requested one, or the CPU.
-
-    Args:
-        asked: `--device`.
-        resolved: what `--device` means on this machine.
-
-    Raises `UserError` if there are fewer GPUs than ranks, or if gradients can't be averaged on the device.
-    """
-    if resolved.type == "mps":
-        if asked == "auto":
-            return "cpu"
-        raise UserError("--device: mps: PyTorch can't average gradients there; --runner ddp accepts: auto, cpu, cuda")
-    if resolved.type != "cuda":
-        return asked
-    first, there = resolved.index or 0, torch.cuda.device_count()
-    if first + ranks > there:
-        most = there - first
-        raise UserError(
-            f"--num-processes: {ranks} ranks need a GPU each, and this machine has {most} from cuda:{first} on; "
-            f"accepted: 1 to {most}, or --device cpu"
-        )
-    return f"cuda:{first + index}"

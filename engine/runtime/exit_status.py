@@ -10,7 +10,10 @@ from types import FrameType
 
 def how_it_ended(code: int | None) -> str:
     """In words, the exit code of `multiprocessing` or `subprocess`: negative ones are signals."""
-    return f"killed by signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+    if code is None or code >= 0:
+        return f"exit status {code}"
+    named = {number.value: number.name for number in signal.Signals}  # real-time signals have no names
+    return f"killed by {named.get(-code, f'signal {-code}')}"
 
 
 @contextlib.contextmanager

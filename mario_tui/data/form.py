@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from engine.config.command_line import add_arguments, given
+from engine.config.command_line import add_arguments, as_arguments, given
 from engine.config.defaults import carried_over
 from engine.config.fields import FieldSpec, bound, option, read_number
 from engine.config.games import game_of, own_options
@@ -237,9 +237,8 @@ class Form:
 
     def _argument(self, name: str) -> str:
         text = self._texts[name]
-        if isinstance(self.spec(name).default, bool):
-            return flag(name) if text == "on" else flag(name).replace("--", "--no-", 1)
-        return f"{flag(name)}={text}"
+        (argument,) = as_arguments({name: text == "on" if isinstance(self.spec(name).default, bool) else text})
+        return argument
 
 
 def text_of_value(value: Any) -> str:

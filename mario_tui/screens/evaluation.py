@@ -77,7 +77,7 @@ class EvaluationScreen(Modal[None]):
             elif isinstance(report, Evaluated | Failed):
                 self._result = report
         if self._result is None:
-            self._result = Failed(reason=self._command.crash_reason(), traceback="", log_path="", checkpoint=None)
+            self._result = Failed(reason=self._command.crash_reason())
 
     def _show(self) -> None:
         self.query_one("#result", Static).update(self._describe())

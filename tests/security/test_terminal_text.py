@@ -37,7 +37,7 @@ from engine.runs.run import Run
 from engine.runtime.json_text import json_line
 from engine.runtime.text import drawable, printable, printable_stream, set_off
 from mario_tui.app import MarioApp
-from mario_tui.headless import _JSONLines, _Plain, _Rich
+from mario_tui.headless_output import JSONLines, PlainLines, ProgressBar
 from mario_tui.screens.dialogs import TextScreen
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.terminal.safe_console import SafeConsole
@@ -129,7 +129,7 @@ def events() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("display", [_JSONLines, _Plain, _Rich])
+@pytest.mark.parametrize("display", [JSONLines, PlainLines, ProgressBar])
 def test_headless_output_is_harmless(
     display: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +144,7 @@ def test_headless_output_is_harmless(
     shown.close()
     out, err = capsys.readouterr()
     harmless((out + err).encode())
-    if display is _JSONLines:
+    if display is JSONLines:
         lines = [json.loads(line) for line in out.splitlines()]
         assert [line.get("text") or line.get("name") or line.get("path") or line["reason"] for line in lines] == [
             HOSTILE

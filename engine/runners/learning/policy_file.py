@@ -26,7 +26,16 @@ def save_policy(learner: Learner, path: Path, env_steps: int, score: tuple[float
 
 
 def on_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    """Tensors as safetensors takes them: on the CPU, and none in the memory of another, as those of layers that share
+    their weights are."""
+    taken, found = set[int](), dict[str, torch.Tensor]()
+    for name, tensor in tensors.items():
+        found[name] = tensor.detach().cpu().contiguous()
+        place = found[name].untyped_storage().data_ptr()
+        if place in taken:
+            found[name] = found[name].clone()
+        taken.add(place)
+    return found
 
 
 def _metadata(learner: Learner, env_steps: int, score: tuple[float, ...]) -> dict[str, str]:

@@ -98,7 +98,7 @@ class RayCluster:
     def _head_is_gone(self) -> None:
         """End this process with one clear failure. Ray itself would retry for a minute, and then end it silently."""
         reason = f"the head of the Ray cluster at {self._head.address} is gone; {_WITHOUT_HEAD}"
-        self._link.send(Failed(reason=reason, traceback="", log_path="", checkpoint=None, final=True))
+        self._link.send(Failed(reason=reason, final=True))
         os._exit(1)
 
 

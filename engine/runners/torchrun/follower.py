@@ -36,7 +36,7 @@ class TorchrunFollower(TorchrunStart):
         self._reporting: threading.Thread | None = None
 
     def job(self) -> RankJob:
-        """Ask rank 0 for the job. Raises `msgspec.DecodeError` if the answer is none."""
+        """Ask rank 0 for the job. Raises `ValueError` if the answer is none."""
         token = secrets.token_hex(8)
         everything = self._all_starts
         everything.set(key_of("hello", self._rank.index), token)

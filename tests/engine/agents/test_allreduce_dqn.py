@@ -18,7 +18,7 @@ from engine.agents import DoubleDQN, DuelingQNetwork, allreduce_dqn
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.buffers import Batch
 from engine.config.reading import make_config
-from engine.runners.actor_learner import budget
+from engine.runners.learning.threads import learning_threads
 from engine.runtime import threads
 from tests.support.agent import BATCH, agent_of, batch_of
 from tests.support.program import PATIENCE_S, child
@@ -131,7 +131,7 @@ def test_a_rank_learns_in_one_thread_and_torch_has_its_cores(
     monkeypatch.setattr(threads, "available_cores", lambda: 32)  # 16 for each process
     config, before = make_config({"runner": runner, "batch_size": 256}), torch.get_num_threads()
     try:
-        planned = budget(config, config.processes)
+        planned = learning_threads(config, config.processes)
         assert (planned.learn_threads, planned.torch_threads) == expected
         assert torch.get_num_threads() == expected[1]
     finally:

@@ -45,7 +45,7 @@ BROKEN = {
     "no-game": ("class Catch: ...", "broken_no_game:Catch must be a subclass of engine.config.game.Game"),
     "no-methods": (f"{HEAD}class Catch(Game): ...", "TypeError: Can't instantiate abstract class Catch"),
     "exits": ("import sys; sys.exit(3)", "its process ended (exit status 3)"),
-    "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "its process ended (killed by signal 11)"),
+    "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "its process ended (killed by SIGSEGV)"),
     "garbage": (
         "import os\nfor each in range(1, 10):\n try: os.write(each, b'garbage\\n')\n except OSError: pass",
         "it gives an answer that can't be read: JSON is malformed",

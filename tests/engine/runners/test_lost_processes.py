@@ -197,7 +197,7 @@ def test_a_member_that_never_becomes_ready_ends_the_run_for_good(tmp_path: Path)
                 taken.append(actor.pid)
                 actor.kill()
             failed = next_event(client, Failed)
-            assert failed.reason == "actor 0 was lost (killed by signal 9)"
+            assert failed.reason == "actor 0 was lost (killed by SIGKILL)"
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
     assert "restarting" not in run.log_path.read_text()

@@ -136,7 +136,7 @@ def reports_of(lead: Callable[[ReportQueue], None]) -> tuple[list[Any], int | No
 def test_a_start_that_the_system_refuses_is_tried_again_and_the_others_play_on() -> None:
     reports, status = reports_of(_lead_without_descriptors_for_a_while)
     assert status == 0
-    lost = "actor 0 was lost (killed by signal 9)"
+    lost = "actor 0 was lost (killed by SIGKILL)"
     refused, *_, restarted = [report.text for report in reports]
     assert refused == f"{lost}; it could not be restarted ([Errno 24] Too many open files); trying again in 0.01 s"
     assert restarted == f"{lost}; restarted"

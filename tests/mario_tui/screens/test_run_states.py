@@ -14,7 +14,7 @@ from engine.runs.recording import read_recording
 from engine.runs.run import Run, end_state
 from mario_tui.app import MarioApp
 from mario_tui.data.program import program
-from mario_tui.headless import _progress_line
+from mario_tui.headless_output import progress_line
 from mario_tui.widgets.charts.run_curves import Curves
 from mario_tui.widgets.charts.view import x_text
 from mario_tui.widgets.panels.actors import COLUMNS
@@ -161,8 +161,8 @@ async def test_a_paused_run_is_called_paused_everywhere(tmp_path: Path, capsys: 
             assert dashboard.state == "paused"  # asked for: what is said on leaving counts with it
             await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
             assert "/s" not in text(dashboard, "replay")
-            assert "paused" in _progress_line(dashboard.shown.progress)
-            assert "–/s" in _progress_line(dashboard.shown.progress)
+            assert "paused" in progress_line(dashboard.shown.progress)
+            assert "–/s" in progress_line(dashboard.shown.progress)
             await pilot.press("q")
         assert app._print_outcome() == 0
         assert f"{run.name} is paused. Reattach with: {program()} attach {run.name}" in capsys.readouterr().out

@@ -158,4 +158,4 @@ def test_a_crash_of_the_engine_is_told_on_a_restored_terminal(tmp_path: Path) ->
     wait_until(lambda: psutil.Process(terminal.pid).children(), "the engine")[0].kill()
     assert terminal.wait() == 1
     last = bytes(terminal.raw).split(b"\x1b[?1049l")[-1].decode()
-    assert "mario-tui: the game failed: the process of play crashed (killed by signal 9)" in last
+    assert "mario-tui: the game failed: the process of play crashed (killed by SIGKILL)" in last

@@ -1,0 +1,45 @@
+"""Networks as a user may write them: one that fits, and some that can't learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    """Two layers share their weights, and half of the values are dropped."""
+
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__()
+        width = stack * frame_shape[0]
+        self.shared, self.last = nn.Linear(width, width), nn.Linear(width, actions)
+        self.again, self.drop = self.shared, nn.Dropout(0.5)
+
+    def forward(self, obs: Tensor) -> Any:
+        return self.last(self.drop(self.again(self.shared(obs.flatten(1)))))
+
+
+class Unused(Net):
+    def forward(self, obs: Tensor) -> Any:
+        return self.last(obs.flatten(1))
+
+
+class Frozen(Net):
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__(stack, frame_shape, actions)
+        self.last.requires_grad_(False)
+
+
+class Empty(nn.Module):
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__()
+        self.actions = actions
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return obs.flatten(1)[:, : self.actions]
+
+
+class Pair(Net):
+    def forward(self, obs: Tensor) -> Any:
+        return super().forward(obs), None
