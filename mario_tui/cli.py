@@ -11,6 +11,7 @@ import importlib
 import io
 import os
 import sys
+from pathlib import Path
 
 from engine.errors import UserError
 from engine.runtime.text import LOOK_ALIKE, did_you_mean, printable, printable_stream
@@ -93,6 +94,10 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command and return its exit status. Without a command, any option but those of home starts a run."""
+    with contextlib.suppress(FileNotFoundError):  # the folder is gone
+        for text in (*arguments, str(Path.cwd())):
+            if any("\ud800" <= character <= "\udfff" for character in text):  # bytes that are not UTF-8
+                raise UserError(f"arguments and the current folder must be valid UTF-8, got {text!r}")
     if arguments and arguments[0] in COMMANDS:
         module, *first = COMMANDS[arguments[0]].split()
         status: int = importlib.import_module(f"mario_tui.commands.{module}").run([*first, *arguments[1:]])

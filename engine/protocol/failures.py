@@ -17,10 +17,10 @@ def describe(error: BaseException) -> Failed:
     """The `Failed` message for an exception. A user's error needs no traceback."""
     usage = isinstance(error, UserError)
     told = usage or isinstance(error, HopelessError)  # whose text is for people
-    reason = str(error) if told else printable(f"{type(error).__name__}: {error}".split("\n")[0])
+    reason = printable(str(error) if told else f"{type(error).__name__}: {error}".split("\n")[0])
     return Failed(
         reason=reason,
-        traceback="" if usage else "".join(traceback.format_exception(error)),
+        traceback="" if usage else printable("".join(traceback.format_exception(error)), lines=True),
         usage=usage,
         final=usage or isinstance(error, HopelessError),
     )

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.config.fields import LARGEST
 from engine.envs.episode import LARGEST_RETURN
 from engine.protocol.messages import Episode
 from engine.protocol.outcome import Goal, Outcome, Result
 from engine.runtime.text import printable
+
+_LONGEST_SIDE = 1024
+"""Of a picture: more than a terminal shows."""
 
 
 def outcome_of(results: Sequence[str], goal: str | None) -> Outcome:
@@ -58,4 +64,14 @@ def text_of(name: str, value: str) -> str:
 
 def option_of(value: Any) -> bool | int | float | str:
     """A value as a number that JSON can hold, or as text."""
-    return value if isinstance(value, bool | int | float) and abs(value) <= LARGEST else str(value)
+    return value if isinstance(value, bool | int | float) and abs(value) <= LARGEST else printable(str(value))
+
+
+def pixels_of(picture: Any) -> NDArray[np.uint8]:
+    """A picture uint8 [height, width, 3]; of a large one, every n-th pixel. Raises `ValueError` for what is none."""
+    pixels = np.asarray(picture)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        got = type(picture).__name__ if pixels.dtype == object else f"{pixels.dtype} {list(pixels.shape)}"
+        raise ValueError(f"picture must be uint8 [height, width, 3], got {got}")
+    step = math.ceil(max(pixels.shape[:2]) / _LONGEST_SIDE)
+    return pixels[::step, ::step]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -31,13 +32,14 @@ from engine.host.client import HostProcess
 from engine.protocol.commands import Command, Pause, Render, Resume, Stop
 from engine.protocol.failures import describe
 from engine.protocol.messages import Done, Evaluation, Failed, Frame, Lanes, Log, Obeys, Report
-from engine.reporting.checked import float_of, number_of, option_of, outcome_of, text_of
+from engine.reporting.checked import float_of, number_of, option_of, outcome_of, pixels_of, text_of
 from engine.runners.coordination.stats.counters import Counters
 from engine.runners.coordination.stats.lanes import LaneStats
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.parent_link import ParentGoneError, ParentLink
 from engine.runs.registry import create_run, delete_run, name_error
-from engine.runtime.text import printable
+from engine.runs.run import LARGEST_FILE
+from engine.runtime.text import printable, shortened, size_text
 
 _POLL_S = 0.1
 _REPORT_EVERY_S = 0.5
@@ -109,7 +111,7 @@ class Reporter:
         game: str = "external",
         options: Mapping[str, Any] | None = None,
         sinks: str = NONE,
-        run_dir: str = RunConfig.run_dir,
+        run_dir: str | os.PathLike[str] = RunConfig.run_dir,
     ) -> None:
         if reason := name_error(text_of("name", name), None):
             raise ValueError(f"name {reason}")
@@ -122,10 +124,12 @@ class Reporter:
             steps=0 if total_steps is None else int(number_of("total_steps", total_steps, 1, LARGEST)),
             outcome=outcome_of(results, goal),
             action_names=[text_of("actions", each) for each in actions],
-            loop_options={str(name): option_of(value) for name, value in (options or {}).items()},
+            loop_options={printable(str(name)): option_of(value) for name, value in (options or {}).items()},
             sinks=sinks,
-            run_dir=run_dir,
+            run_dir=os.fspath(run_dir),
         )
+        if len(msgspec.json.format(msgspec.json.encode(described))) > LARGEST_FILE:
+            raise ValueError(f"options must take at most {size_text(LARGEST_FILE, binary=True)} as JSON")
         self._outcome, self._steps = described.outcome, described.steps
         self._lanes = int(number_of("lanes", lanes, 1, _MOST_LANES))
         self._counters, self._lane_stats = Counters(), LaneStats(self._outcome, 1, self._lanes)
@@ -134,6 +138,7 @@ class Reporter:
         self._dropped = 0
         self._best: tuple[float, float] = (-math.inf, -math.inf)
         self._frame: Frame | None = None
+        self._frames_fail = False
         self._render, self._shown_at = Render(on=False), -math.inf
         self._obeyed: set[str] = set()
         self._stop: Stop | None = None
@@ -226,21 +231,29 @@ class Reporter:
             )
         )
 
-    def log(self, text: str) -> None:
-        """A line for the run's log."""
-        self._put(Log(at=time.time(), level="info", text=text))
+    def log(self, text: object) -> None:
+        """A line for the run's log: text, or what becomes text by `str`."""
+        self._put(Log(at=time.time(), level="info", text=shortened(printable(str(text)))))
 
     def frame(self, picture: Any) -> None:
-        """A picture of what is played, uint8 [height, width, 3], or a function that makes it. It is looked at only
-        while somebody watches, and as often as the dashboard draws."""
-        self._obeyed.add(Render.__name__)
+        """A picture of what is played, uint8 [height, width, 3], or a function that makes it. The first is made at
+        once, so that mistakes show; others only while somebody watches, as often as the dashboard draws. If one of
+        those fails, the log says so, and no more are made."""
+        is_first = Render.__name__ not in self._obeyed
         render, now = self._render, time.monotonic()
-        if not render.on or now - self._shown_at < 1 / render.fps:
+        if not is_first and (self._frames_fail or not render.on or now - self._shown_at < 1 / render.fps):
             return
+        try:
+            pixels = pixels_of(picture() if callable(picture) else picture)
+        except Exception as error:
+            if is_first:
+                raise
+            self._frames_fail = True
+            text = printable(f"no more pictures: {type(error).__name__}: {error}")
+            self._put(Log(at=time.time(), level="warning", text=text))
+            return
+        self._obeyed.add(Render.__name__)
         self._shown_at = now
-        pixels = np.asarray(picture() if callable(picture) else picture)
-        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-            raise ValueError(f"picture must be uint8 [height, width, 3], got {pixels.dtype} {list(pixels.shape)}")
         height, width, _ = pixels.shape
         index = 1 if self._frame is None else self._frame.index + 1
         self._frame = Frame(index=index, height=height, width=width, rgb=pixels.tobytes())

@@ -61,10 +61,12 @@ def create_run(config: Description, name: str | None = None, *, numbered: bool =
         else:
             write_atomically(run.path / CONFIG_FILE, config.to_toml().encode())
         run.write_record(initial_record(run, config, "starting", time.time()))
-    except OSError as error:
+    except BaseException as error:
         if created is not None:
             shutil.rmtree(created, ignore_errors=True)  # if the disk is full, leave no incomplete folder behind
-        raise UserError(f"--run-dir: {parent}: can't be written ({error.strerror or error})") from None
+        if isinstance(error, OSError):
+            raise UserError(f"--run-dir: {parent}: can't be written ({error.strerror or error})") from None
+        raise
     register(run)
     return run
 

@@ -38,7 +38,7 @@ RECORD_FILE = "run.json"
 LOCK_FILE = "run.lock"
 LOG_FILE = "run.log"
 HISTORY_FILE = "history.msgpack"
-_MAX_BYTES = 2**20
+LARGEST_FILE = 2**20
 """Maximum size of a record; those that we write have a few hundred bytes."""
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping", "silent")
 NOT_BEGUN = "stopped before training began"
@@ -166,7 +166,7 @@ class Run:
         """The stored options, or what the loop that reports the run says of itself. Raises `UserError`."""
         path = self.path / LOOP_FILE
         try:
-            return read_json(path, ReportedLoop, _MAX_BYTES)
+            return read_json(path, ReportedLoop, LARGEST_FILE)
         except FileNotFoundError:
             return read_config(self.path / CONFIG_FILE)
         except (OSError, ValueError) as error:
@@ -186,7 +186,7 @@ class Run:
         except OSError as error:
             raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
         try:
-            record = read_json(path, RunRecord, _MAX_BYTES)
+            record = read_json(path, RunRecord, LARGEST_FILE)
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
@@ -244,7 +244,7 @@ class Run:
         """Whether the record names a host process other than this one that is alive and works in this folder, or one on
         another machine that has written the record lately. After its last record a host has only its exit before it."""
         try:
-            owner = read_json(self.path / RECORD_FILE, _Owner, _MAX_BYTES)
+            owner = read_json(self.path / RECORD_FILE, _Owner, LARGEST_FILE)
             if owner.state not in ACTIVE:
                 return False
             if owner.host not in ("", machine_name()):

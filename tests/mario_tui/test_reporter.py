@@ -190,15 +190,41 @@ def test_what_can_not_be_reported_is_refused_with_the_accepted_values(reporter: 
         (lambda: mario_tui.Reporter("x", sinks="nowhere"), "sinks must be none, or names among json-lines"),
         (lambda: mario_tui.Reporter("x", results=["length"]), "results must be other names than"),
         (lambda: mario_tui.Reporter("x", goal="a\nb"), "goal must be .* printable"),
+        (lambda: mario_tui.Reporter("x", options={f"o{i}": i for i in range(100_000)}), "options must take at most 1"),
+        (lambda: reporter.frame(lambda: None), r"picture must be uint8 \[height, width, 3\], got NoneType"),
+        (lambda: reporter.frame(np.zeros((2, 2))), r"picture must be uint8 \[height, width, 3\], got float64 \[2, 2\]"),
     ):
         with pytest.raises(ValueError, match=refusal):
             call()
-    with follow(Run(reporter.path)) as client:
-        client.send(Render(on=True))
-        wait_until(lambda: reporter._render.on, "somebody who watches")
-        with pytest.raises(ValueError, match=r"picture must be uint8 \[height, width, 3\], got float64 \[2, 2\]"):
-            reporter.frame(np.zeros((2, 2)))
     assert [path.name for path in Path("checkpoints").iterdir()] == ["here"]
+
+
+def test_pictures_that_fail_later_and_odd_texts_do_not_end_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = [np.zeros((6000, 20, 3), np.uint8)]
+
+    def has_failed() -> bool:
+        run.frame(lambda: seen[0])
+        return run._frames_fail
+
+    with (
+        pytest.raises(RuntimeError, match="out of"),
+        mario_tui.Reporter("odd", options={"path": Path("a\udc80")}, run_dir=tmp_path / "here") as run,
+    ):
+        run.frame(lambda: seen[0])
+        with follow(Run(run.path)) as client:
+            client.send(Render(on=True))
+            assert next_event(client, Frame).height == 1000
+            seen.clear()
+            for text in ({"lr": 1e-3}, None, "a\udc80b"):
+                run.log(text)
+            wait_until(has_failed, "a picture that fails")
+            texts = [next_event(client, Log).text for _ in range(4)]
+        raise RuntimeError("out of \udc80")
+    assert texts == ["{'lr': 0.001}", "None", r"a\udc80b", "no more pictures: IndexError: list index out of range"]
+    assert ended(Run(run.path)) == r"failed: RuntimeError: out of \udc80"
 
 
 def test_a_loop_never_waits_for_a_host_that_does_not_read(reporter: mario_tui.Reporter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -101,18 +102,21 @@ class Faulty(gymnasium.Env[Any, Any]):
         Faulty._steps += 1
         self._length += 1
         observation, reward = self._observation(), 1.0
+        info: Any = {"lives": 2 - (Faulty._steps >= self._good)} if self._fault == "life" else {"lives": np.zeros(2)}
         if self._fault and Faulty._steps > self._good and Faulty._left > 0:
             Faulty._left -= 1
             observation, reward = self._fail(observation)
+            info = None if self._fault == "info" else info
         ended = bool(self.np_random.random() < 0.1) and self._fault != "life"
-        lives = {"lives": 2 - (Faulty._steps >= self._good)} if self._fault == "life" else {}
-        return observation, reward, ended, self._length >= 20, lives
+        return observation, reward, ended, self._length >= 20, info
 
     def _fail(self, observation: Any) -> tuple[Any, float]:
         if self._fault == "raise":
             raise RuntimeError("the joint is broken")
         if self._fault == "value":
             raise ValueError("no such joint")
+        if self._fault == "exit":
+            sys.exit("window closed")
         if self._fault == "hang":
             threading.Event().wait()
         reward = float("nan") if self._fault == "reward" else 1.0

@@ -22,6 +22,8 @@ from engine.protocol.failures import HopelessError
 _LOG = logging.getLogger(__name__)
 _TRIES = 3
 """Times that an environment is made anew without a whole episode in between."""
+_FAULTS = (Exception, SystemExit)
+"""What an environment may raise; games with a window exit if it is closed."""
 
 
 class Moved(NamedTuple):
@@ -90,11 +92,10 @@ class Lane:
                     if terminated or truncated:
                         observation, info = self._env.reset()
                         raw = self._observations.checked(observation)
-                self._mask = self._mask_of(info)
-            except Exception as error:
+                self._lives, self._mask = _lives_of(info), self._mask_of(info)
+            except _FAULTS as error:
                 self._fail(error)
                 continue
-            self._lives = info.get("lives")
             self._raw, self._frame = raw, self._observations.frame(raw)
             return self._frame, self._mask
 
@@ -115,18 +116,18 @@ class Lane:
                 before, self._raw = self._raw, self._observations.checked(observation)
             if not abs(reward) <= LARGEST_RETURN:
                 raise UserError(f"a reward must be a number within 1e15, got {reward}")
-            mask = self._mask_of(info)
-        except Exception as error:
+            lives, mask = _lives_of(info), self._mask_of(info)
+        except _FAULTS as error:
             self.steps += own_steps + 1
             self._fail(error)
             return Moved(self._frame, self._mask, 0.0, False, True, own_steps, failed=True)
         self.steps += own_steps
         if terminated or truncated:
             self._failures = 0
-        lives, self._lives = self._lives, info.get("lives")
+        before_lives, self._lives = self._lives, lives
         seen = np.maximum(before, self._raw) if options.max_of_two and self._spaces.kind == "image" else self._raw
         self._frame, self._mask = self._observations.frame(seen), mask
-        lost = lives is not None and self._lives is not None and self._lives < lives
+        lost = before_lives is not None and lives is not None and lives < before_lives
         return Moved(
             self._frame, mask, reward, terminated, truncated, own_steps, lost and not (terminated or truncated)
         )
@@ -139,7 +140,7 @@ class Lane:
             raise UserError(f"an action_mask must have {len(self._spaces.actions)} values, one of them not 0")
         return mask
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Make the environment anew. Raises `HopelessError` if that has been done `_TRIES` times and no episode was
         whole."""
         where = f"{self._name}: lane {self._number}, episode {self.episode:,}, step {self.steps:,}"
@@ -168,7 +169,7 @@ class Lane:
                 drawn = self._env.render()
                 if isinstance(drawn, np.ndarray) and drawn.ndim in (2, 3) and drawn.size:
                     return fitted(drawn)
-            except Exception as error:
+            except _FAULTS as error:
                 _LOG.warning("%s draws no pictures: %s", self._name, described_error(error))
             self._draws = False
         frame = self._frame
@@ -181,5 +182,13 @@ class Lane:
     def close(self) -> None:
         try:
             self._env.close()
-        except Exception as error:
+        except _FAULTS as error:
             _LOG.warning("%s can't be closed: %s", self._name, described_error(error))
+
+
+def _lives_of(info: Any) -> float | None:
+    """The lives that are left, where an environment tells them."""
+    if not isinstance(info, dict):
+        raise UserError(f"info must be a dict, got {type(info).__name__}")
+    lives = info.get("lives")
+    return float(lives) if isinstance(lives, int | float | np.number) else None

@@ -19,14 +19,15 @@ _HUES = np.array(
 
 
 def fitted(image: NDArray[np.generic]) -> Picture:
-    """An RGB or gray image [height, width(, planes)] of any size, as large as it fits. Floats are shares of white."""
+    """An RGB or gray image [height, width(, planes)] of any size, as large as it fits. Floats are shares of white. Of
+    several planes that are not three, the first are red, green and blue."""
     pixels = image if image.dtype == np.uint8 else (image.astype(np.float64) * 255).clip(0, 255).astype(np.uint8)
-    if pixels.ndim == 2:
-        pixels = np.repeat(pixels[:, :, None], 3, axis=2)
-    height, width = pixels.shape[:2]
+    pixels = np.atleast_3d(pixels)
+    height, width, planes = pixels.shape
+    pixels = np.repeat(pixels, 3, axis=2) if planes == 1 else np.pad(pixels, ((0, 0), (0, 0), (0, max(0, 3 - planes))))
     scale = min(SCREEN_SHAPE[0] / height, SCREEN_SHAPE[1] / width)
-    coarse = min(height, width) < _COARSE
-    scale = max(1, int(scale)) if coarse else scale
+    coarse = min(height, width) < _COARSE and scale >= 1
+    scale = int(scale) if coarse else scale
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     how = Image.Resampling.NEAREST if coarse else Image.Resampling.BILINEAR if scale > 1 else Image.Resampling.BOX
     drawn = np.asarray(Image.fromarray(np.ascontiguousarray(pixels[:, :, :3])).resize(size, how))

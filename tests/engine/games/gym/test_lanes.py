@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from engine.config.reading import make_config
+from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
 from engine.games.gym.lanes import GymLanes
+from engine.games.gym.pictures import fitted
 from engine.protocol.failures import HopelessError
 from tests.support.gym_envs import FAULTY, HERE, SIZE, SQUARES, Faulty
 
@@ -147,6 +149,8 @@ def test_the_loss_of_a_life_ends_what_is_learned_but_not_the_episode() -> None:
         ("huge", "an observation has a number beyond 1e30"),
         ("shape", "an observation must have the shape (3,), got (5,)"),
         ("dtype", "an observation must have numbers, got <U1"),
+        ("exit", f"SystemExit: window closed (gym_envs.py:{line_of('window closed')})"),
+        ("info", "info must be a dict, got NoneType"),
         ("reward", "a reward must be a number within 1e15, got nan"),
     ],
 )
@@ -169,3 +173,11 @@ def test_faults_that_do_not_end_end_the_run() -> None:
         HopelessError, match=r"lane 0, episode .*the joint is broken \(gym_envs.*\); it has been made anew 3 times"
     ):
         steps(lanes, 0, 50)
+
+
+@pytest.mark.parametrize(
+    "shape", [(24, 300), (300, 24, 3), (40, 40, 2), (6000, 8, 1), (1, 5000, 3), (210, 160, 3), (10, 10, 7)]
+)
+def test_images_of_all_shapes_have_a_picture(shape: tuple[int, ...]) -> None:
+    picture = fitted(np.full(shape, 255, np.uint8))
+    assert picture.shape == SCREEN_SHAPE and picture.any()
