@@ -17,7 +17,7 @@ from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, duration
 from mario_tui.data.outcome_text import is_cleared, judged_label, judged_value, outcome_of
-from mario_tui.engine_command import EngineCommand
+from mario_tui.engine_command import EngineCommand, failure_text
 from mario_tui.evaluate import task_lines
 from mario_tui.terminal.progress_bar import progress_bar
 
@@ -50,7 +50,7 @@ def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | No
                 case Failed(usage=True):
                     raise UserError(report.reason)
                 case Failed():
-                    print(f"mario-tui: the distillation failed: {report.reason}\n{report.traceback}", file=sys.stderr)
+                    print(f"mario-tui: the distillation failed: {failure_text(report)}", file=sys.stderr)
                     return 1
                 case Distilled():
                     result = report

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from engine.protocol.framing import read_message
+from engine.protocol.messages import Failed
 from engine.runtime.exit_status import how_it_ended
 from engine.runtime.text import printable
 
@@ -88,3 +89,8 @@ class EngineCommand(Generic[M]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def failure_text(failure: Failed) -> str:
+    """The reason, and the traceback unless the reason says all: a `final` failure is the user's environment's."""
+    return failure.reason if failure.final else f"{failure.reason}\n{failure.traceback}".rstrip()

@@ -24,7 +24,7 @@ from engine.runtime.text import printable
 from engine.runtime.threads import available_cores
 from mario_tui.data.format import counted, number
 from mario_tui.data.outcome_text import is_cleared, judged, judged_label
-from mario_tui.engine_command import EngineCommand
+from mario_tui.engine_command import EngineCommand, failure_text
 from mario_tui.terminal.progress_bar import progress_bar
 
 
@@ -52,7 +52,7 @@ def evaluate(wanted: WantedEvaluation, *, as_json: bool) -> int:
         return 0
     if result.usage:
         raise UserError(result.reason)
-    print(f"mario-tui: {result.reason}\n{result.traceback}".rstrip(), file=sys.stderr)
+    print(f"mario-tui: {failure_text(result)}", file=sys.stderr)
     return 1
 
 
@@ -64,8 +64,7 @@ def evaluate_several(wanted: Sequence[WantedEvaluation], *, as_json: bool) -> in
         found = _at_the_same_time(wanted, lambda _: bar(next(played)))
     for each, result in zip(wanted, found, strict=True):
         if isinstance(result, Failed):
-            traceback = "" if result.usage else result.traceback
-            print(f"mario-tui: {printable(str(each.policy))}: {result.reason}\n{traceback}".rstrip(), file=sys.stderr)
+            print(f"mario-tui: {printable(str(each.policy))}: {failure_text(result)}", file=sys.stderr)
     results = [result for result in found if isinstance(result, Evaluated)]
     if as_json:
         print(f"[{', '.join(map(_as_json, results))}]")

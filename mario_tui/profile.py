@@ -19,7 +19,7 @@ from engine.runs.run import CONFIG_FILE
 from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.files import open_output, write_output
 from engine.runtime.json_text import json_line
-from mario_tui.engine_command import EngineCommand
+from mario_tui.engine_command import EngineCommand, failure_text
 from mario_tui.launch import make_plan
 
 _EXIT_TIMEOUT_S = 30.0
@@ -47,7 +47,7 @@ def profile(options: argparse.Namespace) -> int:
                     case Failed(usage=True):
                         raise UserError(report.reason)
                     case Failed():
-                        print(f"mario-tui: the run failed: {report.reason}\n{report.traceback}", file=sys.stderr)
+                        print(f"mario-tui: the run failed: {failure_text(report)}", file=sys.stderr)
                         return 1
                     case Profiled():
                         return _show(report, options)

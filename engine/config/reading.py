@@ -30,7 +30,16 @@ def with_task(values: Mapping[str, Any]) -> dict[str, Any]:
     name, colon, task = str(values.get("game", "")).partition(":")
     if not colon or name not in GAMES:
         return dict(values)
-    return {**values, "game": name, described(name).tasks: task}
+    option = described(name).tasks
+    if values.get(option, task) != task:
+        raise ConfigError(option, f"must be given once, got {values[option]!r} besides --game {name}:{task}")
+    return {**values, "game": name, option: task}
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a file, in which a table is the JSON text of one option, such as `env_args`."""
+    tables = {name: msgspec.json.encode(value).decode() for name, value in values.items() if isinstance(value, dict)}
+    return {**values, **tables}
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -44,8 +53,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
     except ValueError as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
-    tables = {name: msgspec.json.encode(value).decode() for name, value in values.items() if isinstance(value, dict)}
-    values = with_task({**values, **tables})  # options are one level; a table is text of one of them
+    values = with_task(flat(values))
     game = values.get("game", RunConfig.game)
     if isinstance(game, str) and game not in GAMES:  # before its options, which are unknown then
         raise UserError(f"{path}: game {must_be_one_of(GAMES, game)}, which is not installed")
@@ -153,6 +161,9 @@ def _without_aliases(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with earlier names of options replaced; what is given by its own name wins."""
     found = dict(values)
     for name, (option_name, value) in ALIASES.items():
-        if found.pop(name, False):
+        given = found.pop(name, False)
+        if not isinstance(given, bool):
+            raise ConfigError(name, f"must be true or false, got {given!r}")
+        if given:
             found.setdefault(option_name, value)
     return found

@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 
 from engine.config.command_line import add_arguments, given
+from engine.config.fields import check, coerce
 from engine.config.games import GAMES
-from engine.config.run_config import RunConfig
+from engine.config.run_config import COMMON, RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.annotation import Annotation
@@ -149,7 +150,8 @@ def _start(arguments: list[str]) -> int:
     seeds = range(first, first + (options.seeds or 1))
     members = tuple(Member(setting, seed) for seed in seeds for setting in settings)
     check_count(len(members))
-    jobs, threads = shared_cores(ray, len(members), options.jobs or None, base.pop("threads", None))
+    check(COMMON["threads"], cores := coerce(COMMON["threads"], base.pop("threads", None)))
+    jobs, threads = shared_cores(ray, len(members), options.jobs or None, cores)
     if options.metric and not options.search:
         raise UserError("--metric needs --search")
     search = None

@@ -14,6 +14,7 @@ from typing import Any
 from engine.config.fields import flag
 from engine.runs.run import ACTIVE, Run, RunRecord
 from engine.runs.sweep import STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, has_begun
+from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_statistics import Sample, estimate, improves
@@ -220,7 +221,7 @@ def value_text(value: Any) -> str:
 def listed(value: Any) -> str:
     """Values as `--vary` has them."""
     values = value if isinstance(value, list) else [value]
-    return ",".join(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
+    return ",".join(json_line(each) if isinstance(each, bool | dict) else str(each) for each in values)
 
 
 def commands_of(plan: SweepPlan) -> list[str]:

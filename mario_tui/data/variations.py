@@ -56,6 +56,19 @@ def split(text: str) -> tuple[FieldSpec, str]:
     return option_named(name), values
 
 
+def _parts(listed: str) -> list[str]:
+    """Values between commas, but for commas within JSON."""
+    parts, depth, is_quoted = [""], 0, False
+    for character in listed:
+        is_quoted ^= character == '"'
+        depth += 0 if is_quoted else (character in "{[") - (character in "}]")
+        if character == "," and depth <= 0 and not is_quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
 def grid(varied: Sequence[str]) -> list[dict[str, Any]]:
     """All combinations of `OPTION=VALUE,VALUE`, the last option fastest. An option that is given twice has the values
     of both. Raises `UserError`."""
@@ -65,7 +78,7 @@ def grid(varied: Sequence[str]) -> list[dict[str, Any]]:
         if ".." in listed and not is_text(spec):
             raise UserError(f"--vary: {flag(spec.name)} has a range, which needs --sample N, got {listed!r}")
         found = values.setdefault(spec.name, [])
-        for each in listed.split(","):
+        for each in _parts(listed):
             value = value_of(spec, each)
             if value in found:
                 raise UserError(f"--vary: {flag(spec.name)} has {each.strip()!r} twice")
@@ -119,7 +132,7 @@ def spaces(varied: Sequence[str]) -> list[Space]:
 def _space(spec: FieldSpec, text: str) -> Space:
     low_text, dots, high_text = text.removeprefix("log:").partition("..")
     if not dots or is_text(spec) or isinstance(spec.default, bool):
-        return Space(spec.name, values=tuple(value_of(spec, each) for each in text.split(",")))
+        return Space(spec.name, values=tuple(value_of(spec, each) for each in _parts(text)))
     low, high, is_log = read_number(low_text), read_number(high_text), text.startswith("log:")
     if isinstance(low, str) or isinstance(high, str) or not low < high or (is_log and low <= 0):
         raise UserError(f"--vary: {flag(spec.name)} must be LOW..HIGH, or log:LOW..HIGH above 0, got {text!r}")

@@ -222,6 +222,14 @@ def test_what_is_unknown_is_compared_with_what_there_is(arguments: str, complain
     assert refused(*arguments.split()).startswith(complaint)
 
 
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused("eval", "a\udcff") == r"arguments and the current folder must be valid UTF-8, got 'a\udcff'"
+    folder = tmp_path / "b\udcff"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert refused("runs").endswith(r"b\udcff'")
+
+
 @pytest.mark.parametrize("text", ["1e3", "1000", "1_000", "1000.0"])
 def test_a_count_may_be_written_in_every_usual_way(text: str) -> None:
     """Past the count, it is the policy that is missing."""

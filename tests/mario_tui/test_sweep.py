@@ -21,7 +21,7 @@ from engine.runs.registry import create_run
 from engine.runs.run import Run
 from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
 from mario_tui.commands.sweep import sweep_parser
-from mario_tui.commands.sweep_options import asked_settings
+from mario_tui.commands.sweep_options import asked_settings, read_plan
 from mario_tui.data.sweep_statistics import estimate, improvement, improves
 from mario_tui.data.sweep_table import commands_of, setting_text
 from mario_tui.data.variations import grid, sample
@@ -45,6 +45,20 @@ def test_a_grid_has_all_combinations() -> None:
     assert found[-1] == {"learning_rate": 0.001, "n_step": 3, "double_q": False}
     assert setting_text(found[0]) == "learning-rate=0.0003 n-step=1 double-q=true"
     assert grid([]) == [{}]
+    lakes = grid(['env-args={"is_slippery": false, "desc": ["SF", "HG"]},{}'])
+    assert [each["env_args"] for each in lakes] == ['{"is_slippery": false, "desc": ["SF", "HG"]}', "{}"]
+
+
+def test_a_plan_may_have_the_arguments_of_an_environment_as_tables(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(
+        'vary.env-args = [{is_slippery = false, map_name = "4x4"}, {}]\nseeds = 1\n'
+        'options = {game = "gym:FrozenLake-v1", env-args = {is_slippery = true}}\n'
+    )
+    options = sweep_parser("gym").parse_args([])
+    assert read_plan(tmp_path / "plan.toml", options)["env_args"] == '{"is_slippery":true}'
+    assert [each["env_args"] for each in asked_settings(options)] == [
+        '{"is_slippery":false,"map_name":"4x4"}', "{}"
+    ]  # fmt: skip
 
 
 def test_what_a_sample_rounds_stays_within_its_range() -> None:
@@ -86,6 +100,8 @@ def test_a_sample_is_within_its_ranges_and_the_same_for_a_seed() -> None:
         (("--seed", "3", "--seeds", "2"), "--seed: a sweep has --seeds N"),
         ((), "a sweep needs --vary"),
         (("--vary", "n-step=1,2", "--seeds", "3000"), "--seeds must be"),
+        (("--seeds", "2", "--threads", "x"), "--threads must be"),
+        (("--vary", "n-step=1,1000", "--threads", "none"), "n-step"),
         (("start",), "unknown command 'start'"),
         (("status", "nothing"), "no sweep 'nothing'"),
     ],

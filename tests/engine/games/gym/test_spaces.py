@@ -166,6 +166,9 @@ def test_a_game_may_have_its_task_behind_it() -> None:
     config = make_config({"game": "gym:FrozenLake-v1", "env_args": '{"is_slippery": false}'})
     assert (config.game, config.task, config.spec.frame_shape) == ("gym", "FrozenLake-v1", (16,))
     assert not any("spaces" in line for line in followed({"game": "gym:FrozenLake-v1"}))
+    assert make_config({"game": "snake:8x8", "board": "8x8"}).value("board") == "8x8"
+    with pytest.raises(ConfigError, match="--board must be given once, got '1x1' besides --game snake:8x8"):
+        make_config({"game": "snake:8x8", "board": "1x1"})
 
 
 def test_long_ids_are_shown_in_short() -> None:
