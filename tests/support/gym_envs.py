@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 HERE = str(Path(__file__).resolve())
-SQUARES, FAULTY = (f"gym:{HERE}:{name}-v0" for name in ("Squares", "Faulty"))
+SQUARES, CORRIDOR, FAULTY = (f"gym:{HERE}:{name}-v0" for name in ("Squares", "Corridor", "Faulty"))
 """As `--game` takes them."""
 SIZE = (60, 80)
 
@@ -52,17 +52,26 @@ class Corridor(gymnasium.Env[NDArray[np.uint8], Any]):
     """A board of zeros and ones, or what it holds as a vector. The first action moves right and is legal until the end;
     then the second is."""
 
-    def __init__(self, flat: bool = False) -> None:
+    metadata = {"render_modes": ["rgb_array"], "render_fps": "fast"}  # it does not take the mode
+
+    def __init__(self, flat: bool = False, broken: str = "", start: int = 0) -> None:
+        self._broken = broken
         self._shape = (48,) if flat else (3, 8, 2)
         self.observation_space = spaces.Box(0, 1, self._shape, np.uint8)
-        self.action_space = spaces.Discrete(2)
+        self.action_space = spaces.Discrete(2, start=start)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         super().reset(seed=seed)
+        if self._broken == "reset":
+            sys.exit("no screen")
         self._at = 0
         return self._seen()
+
+    def close(self) -> None:
+        if self._broken == "close":
+            threading.Event().wait()
 
     def step(self, action: Any) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         if action != (self._at == 7):

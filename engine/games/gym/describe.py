@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +24,7 @@ from engine.config.fields import ConfigError
 from engine.config.user_code import described_error
 from engine.games.gym.making import make_environment
 from engine.games.gym.observations import Observations
-from engine.games.gym.spaces import ASKED_OF, MAX_ACTIONS, MAX_NUMBERS, Spaces, Told
+from engine.games.gym.spaces import MAX_ACTIONS, MAX_NUMBERS, Spaces, Told, asked_of, parsed
 from engine.games.gym.view import View
 from engine.runtime.text import printable
 
@@ -30,6 +32,7 @@ _ACCEPTED = "accepted: Box of numbers (a vector, or an image), Discrete and Mult
 _STEPS = 10_000
 """Random steps whose observations are averaged."""
 _SMALLEST_DEVIATION = 1e-2
+_CLOSE_S = 5.0
 _NAMES: dict[str, tuple[str, ...]] = {
     "CartPole": ("left", "right"),
     "Acrobot": ("torque -1", "torque 0", "torque +1"),
@@ -54,18 +57,29 @@ def main() -> None:
     os.dup2(2, 1)  # what the environment prints is no answer
     question = json.load(sys.stdin)
     warnings.simplefilter("ignore")
+    made: gymnasium.Env[Any, Any] | None = None
     try:
-        told = Told(spaces_of(*(question[name] for name in ASKED_OF)))
+        asked = asked_of(question)
+        made = make_environment(*asked[:3])
+        told = Told(parsed(spaces_of(made, asked).text()))  # nobody should have to read an answer that is refused
     except ConfigError as error:
         told = Told(failure=error.reason, field=error.field)
+        if error.field == "spaces":
+            told = Told(failure=f"{question['env']}: its spaces {error.reason}")
+    except BaseException as error:  # also `sys.exit` in the environment's code
+        told = Told(failure=f"{question['env']}: {described_error(error)}")
     answer.write(msgspec.json.encode(told))
-    answer.flush()
+    answer.close()
+    if made is not None:
+        closing = threading.Thread(target=made.close, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
     os._exit(0)  # whatever the environment has left running
 
 
-def spaces_of(env: str, env_args: str, env_import: str, normalize: bool) -> Spaces:
-    """The spaces of an environment, which is made and reset. Raises `ConfigError` if it can't be played."""
-    made = make_environment(env, env_args, env_import)
+def spaces_of(made: gymnasium.Env[Any, Any], asked: tuple[str, str, str, bool]) -> Spaces:
+    """The spaces of an environment, which is reset. Raises `ConfigError` if it can't be played."""
+    env, env_args, env_import, normalize = asked
     actions = made.action_space
     if not isinstance(actions, Discrete):
         raise ConfigError("env", f"{env}: its actions are {_shown(actions)}; accepted: Discrete")
@@ -78,14 +92,14 @@ def spaces_of(env: str, env_args: str, env_import: str, normalize: bool) -> Spac
     spec = made.spec
     spaces = msgspec.structs.replace(
         _observed(env, made.observation_space),
-        asked=(env, env_args, env_import, normalize),
+        asked=asked,
         actions=_action_names(made, int(actions.n)),
         first_action=int(actions.start),
         masked="action_mask" in info,
         step_limit=None if spec is None else spec.max_episode_steps,
-        threshold=None if spec is None or spec.reward_threshold is None else float(spec.reward_threshold),
+        threshold=None if spec is None else _number(spec.reward_threshold),
         frames_per_s=_frames_per_s(made),
-        renders="rgb_array" in (made.metadata.get("render_modes") or ()),
+        renders="rgb_array" in (made.metadata.get("render_modes") or ()) and _renders(env, env_args, env_import),
         keys=_keys(made, actions),
     )
     seen = Observations(spaces, View(spaces.shape, "float32", 1))
@@ -101,9 +115,24 @@ def spaces_of(env: str, env_args: str, env_import: str, normalize: bool) -> Spac
         except Exception as error:
             raise ConfigError("env", f"{env}: in random play {described_error(error)}") from None
         spaces = msgspec.structs.replace(spaces, mean=mean, deviation=deviation)
-    with contextlib.suppress(Exception):
-        made.close()
     return spaces
+
+
+def _renders(*asked: str) -> bool:
+    """Whether an environment that says so can be made with pictures."""
+    try:
+        make_environment(*asked, render_mode="rgb_array").close()
+    except Exception:
+        return False
+    return True
+
+
+def _number(value: Any) -> float | None:
+    """What an environment gives as a number, if it is one."""
+    with contextlib.suppress(TypeError, ValueError):
+        if math.isfinite(number := float(value)):
+            return number
+    return None
 
 
 def _observed(env: str, space: Space[Any]) -> Spaces:
@@ -161,7 +190,8 @@ def _frames_per_s(made: gymnasium.Env[Any, Any]) -> float:
     """Its own steps per second. Those of the Arcade Learning Environment are several frames of 60 per second."""
     if hasattr(made.unwrapped, "ale"):
         return 60 / float(np.mean(made.unwrapped._frameskip))  # type: ignore[attr-defined]
-    return min(1000.0, float(made.metadata.get("render_fps") or 10))
+    fps = _number(made.metadata.get("render_fps")) or 0.0
+    return min(1000.0, fps) if fps > 0 else 10.0
 
 
 def _keys(made: gymnasium.Env[Any, Any], actions: Discrete[Any]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from engine.envs.lanes import Frames, VectorStep
 from engine.games.gym.lane import Lane
 from engine.games.gym.making import make_environment
 from engine.games.gym.observations import Observations
-from engine.games.gym.options import GymOptions
+from engine.games.gym.options import UNLIMITED, GymOptions
 from engine.games.gym.spaces import label, parsed
 from engine.games.gym.view import view_of
 from engine.protocol.messages import Thought
@@ -141,8 +141,8 @@ def maker(options: GymOptions) -> Callable[[], gymnasium.Env[Any, Any]]:
     others: dict[str, Any] = {}
     if parsed(options.spaces).renders:
         others["render_mode"] = "rgb_array"
-    if options.max_episode_steps is not None:
-        others["max_episode_steps"] = options.max_episode_steps
+    if limit := options.max_episode_steps or (None if parsed(options.spaces).step_limit else UNLIMITED):
+        others["max_episode_steps"] = limit
     return lambda: make_environment(options.env, options.env_args, options.env_import, **others)
 
 

@@ -9,6 +9,10 @@ from engine.config.game import GameOptions
 from engine.config.run_config import RunConfig
 from engine.games.gym.spaces import CARTPOLE
 
+UNLIMITED = 100_000
+"""Own steps after which episodes of an environment without a limit are cut off; otherwise one that goes round in
+circles would never end, and with it an evaluation."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GymOptions(GameOptions):
@@ -72,7 +76,10 @@ class GymOptions(GameOptions):
         False, "environment", "the loss of a life ends what the agent learns from, though the episode goes on"
     )
     max_episode_steps: int | None = option(
-        None, "environment", "steps after which an episode is cut off; none: the environment's own limit", low=1
+        None,
+        "environment",
+        f"steps after which an episode is cut off; none: the environment's own limit, else {UNLIMITED:,}",
+        low=1,
     )
     network: str = option(
         "auto",

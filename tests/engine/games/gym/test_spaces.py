@@ -13,7 +13,7 @@ from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
 from engine.config.reading import as_given, followed, load_toml, make_config, with_task
 from engine.games.gym.spaces import CARTPOLE, Spaces, ask, parsed
-from tests.support.gym_envs import FAULTY, HERE, SQUARES
+from tests.support.gym_envs import CORRIDOR, FAULTY, HERE, SQUARES
 
 
 def told(env: str, env_args: str = "{}", normalize: bool = False) -> Spaces:
@@ -32,13 +32,27 @@ def test_those_of_the_default_are_what_it_tells() -> None:
         ("Taxi-v4", {"kind": "one-hot", "shape": (500,), "masked": True}),
         ("MinAtar/Breakout-v1", {"kind": "image", "shape": (10, 10, 4), "actions": ("none", "left", "right")}),
         (f"{HERE}:Squares-v0", {"kind": "image", "shape": (60, 80, 3), "first_action": 1, "frames_per_s": 30.0}),
-        (f"{HERE}:Corridor-v0", {"kind": "image", "shape": (3, 8, 2), "masked": True, "brightness": 255.0}),
+        (
+            f"{HERE}:Corridor-v0",
+            {
+                "kind": "image",
+                "shape": (3, 8, 2),
+                "masked": True,
+                "brightness": 255.0,
+                "renders": False,
+                "frames_per_s": 10.0,
+            },
+        ),
         (f"{HERE}:Faulty-v0", {"kind": "vector", "shape": (3,), "renders": False, "actions": ("0", "1")}),
     ],
 )
 def test_an_environment_tells_its_spaces(env: str, expected: dict[str, Any]) -> None:
     spaces = msgspec.structs.asdict(told(env))
     assert {name: spaces[name] for name in expected} == expected
+
+
+def test_an_environment_that_does_not_close_tells_its_spaces() -> None:
+    assert told(f"{HERE}:Corridor-v0", '{"broken": "close"}').shape == (3, 8, 2)
 
 
 def test_statistics_are_those_of_random_play() -> None:
@@ -59,6 +73,15 @@ def test_statistics_are_those_of_random_play() -> None:
         ({"game": "gym:"}, "--env must be text, got ''"),
         ({"game": "gym", "env_args": "[1]"}, "--env-args must be a JSON object, got '[1]'"),
         ({"game": "gym", "env_args": '{"wings": 2}'}, "--env-args CartPole-v1 does not take them: "),
+        (
+            {"game": CORRIDOR, "env_args": '{"broken": "reset"}'},
+            f"--env {HERE}:Corridor-v0: SystemExit: no screen (gym_",
+        ),
+        (
+            {"game": CORRIDOR, "env_args": '{"start": 5000000000}'},
+            f"--env {HERE}:Corridor-v0: its spaces can't be read (",
+        ),
+        ({"game": "gym", "env_import": "sys:exit"}, "--env CartPole-v1: SystemExit"),
         ({"game": "gym", "env_import": "json:loads"}, "--env-import json:loads fails: TypeError: "),
         ({"game": "gym", "env_import": "json:nothing"}, "--env-import json has no nothing"),
         ({"game": "gym", "observation": "84x84-gray"}, "--observation must be auto or raw, got '84x84-gray'"),
