@@ -18,7 +18,7 @@ from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.heartbeat import FIRST_S, step_s
 from engine.runners.learning.replay_factory import shared_replay, shared_storage
 from engine.runners.live_screen import LiveScreen
-from engine.runners.member_pool import LocalMembers, MemberPool, Role
+from engine.runners.member_pool import LocalMembers, Role
 from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
 from engine.runs.checkpoint_state import Choices
@@ -64,7 +64,7 @@ class LocalActors(LocalMembers):
             choices.state(),
             begun_at,
         )
-        self._pool = MemberPool(Role("actor"), _act, (shared,), self.shared_state, self._link)
+        self.begin(Role("actor"), _act, (shared,), self._link)
 
     def publish(self, network: nn.Module, updates: int) -> None:
         self._weights.publish(network, updates)

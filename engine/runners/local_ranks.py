@@ -11,7 +11,7 @@ from torch.distributed import FileStore, Store
 from engine.buffers import SharedMemory
 from engine.config.run_config import RunConfig
 from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.member_pool import LEAVE_S, LocalMembers, MemberPool, Role
+from engine.runners.member_pool import LEAVE_S, LocalMembers, Role
 from engine.runners.parent_link import ParentLink
 from engine.runners.rank import RankJob, join_ranks
 from engine.runners.shared_state import SharedState
@@ -47,7 +47,7 @@ class LocalRanks(LocalMembers):
 
     def start(self, job: RankJob) -> None:
         arguments = (self._run, job, self._memory, self._mailbox, self._rendezvous)
-        self._pool = MemberPool(Role("rank", first=1, replaced=False), _work, arguments, self.shared_state, self._link)
+        self.begin(Role("rank", first=1, replaced=False), _work, arguments, self._link)
 
     def join(self) -> Store:
         return self._rendezvous.join()

@@ -84,13 +84,17 @@ class _Slot:
 
 
 class LocalMembers:
-    """Members of a run in processes of this machine. A subclass starts them: it makes the pool."""
+    """Members of a run in processes of this machine, from `begin` on."""
 
     cluster = None
 
     def __init__(self, shared_state: SharedState) -> None:
         self.shared_state = shared_state
         self._pool: MemberPool | None = None
+
+    def begin(self, role: Role, work: Callable[..., None], arguments: tuple[Any, ...], link: ParentLink) -> None:
+        """Start them; see `MemberPool`."""
+        self._pool = MemberPool(role, work, arguments, self.shared_state, link)
 
     def restarts(self, index: int) -> int:
         """How many times member `index` was replaced."""
@@ -105,8 +109,6 @@ class LocalMembers:
 
 class MemberPool:
     """Members `role.first` to the last of `shared_state`, each running `work(link, index, restarts, *arguments)`."""
-
-    cluster = None  # all are on this machine
 
     def __init__(
         self,

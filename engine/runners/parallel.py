@@ -23,7 +23,7 @@ from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.learning.factory import MakeAgent
-from engine.runners.member_pool import MemberPool, Role
+from engine.runners.member_pool import LocalMembers, Role
 from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start, env_steps_of
@@ -68,9 +68,10 @@ class Runner:
         self._worker.agent.store_initial()
         learner = self._worker.actor_learner.learner
         others = dataclasses.replace(shared, start=dataclasses.replace(start, choices=learner.choices.state()))
-        self._pool = MemberPool(Role("worker", first=1), work, (others,), self._shared_state, link)
+        self._others = LocalMembers(self._shared_state)
+        self._others.begin(Role("worker", first=1), work, (others,), link)
         threads = self._worker.actor_learner.threads
-        self._coordinator = Coordinator(start, link, learner, self._shared_state, threads, self._pool)
+        self._coordinator = Coordinator(start, link, learner, self._shared_state, threads, self._others)
 
     def train(self) -> None:
         """The loop. Returns after the last checkpoint was written and announced."""
@@ -78,14 +79,12 @@ class Runner:
         while coordinator.proceed([] if coordinator.paused else worker.iterate()):
             if coordinator.paused:
                 worker.actor_learner.screen.show()
-        self._shared_state.stop()
-        self._pool.close()
+        self._others.close()
         worker.agent.pull()
         coordinator.finish()
 
     def close(self) -> None:
-        self._shared_state.stop()
-        self._pool.close(leave_s=0)  # after an orderly end they have exited already
+        self._others.close(leave_s=0)  # after an orderly end they have exited already
         self._worker.actor_learner.close()
 
 
