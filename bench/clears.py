@@ -135,12 +135,12 @@ def falls(found: list[Evaluated]) -> str:
     return f"{sum(each.clears < STEADY * each.episodes for each in found)} of {len(found)}"
 
 
-def over_seeds(curves: Sequence[list[Evaluated]], rate: float, average: Callable[[list[float]], float]) -> str:
+def over_seeds(curves: Sequence[list[Evaluated]], rate: float, summary: Callable[[list[float]], float]) -> str:
     """The median or maximum over the runs of the minutes and steps until `rate`; a run that did not reach it counts as
     infinite."""
     runs = [(found, first_at(found, rate)) for found in curves]
     minutes, steps = (
-        average([math.inf if at is None else getattr(found[at], name) for found, at in runs])
+        summary([math.inf if at is None else getattr(found[at], name) for found, at in runs])
         for name in ("minutes", "env_steps")
     )
     return "not reached" if math.isinf(minutes) else f"{minutes:.1f} min, {steps / 1e3:,.0f}k steps"

@@ -94,10 +94,12 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command and return its exit status. Without a command, any option but those of home starts a run."""
-    with contextlib.suppress(FileNotFoundError):  # the folder is gone
-        for text in (*arguments, str(Path.cwd())):
-            if any("\ud800" <= character <= "\udfff" for character in text):  # bytes that are not UTF-8
-                raise UserError(f"arguments and the current folder must be valid UTF-8, got {text!r}")
+    folder = ""
+    with contextlib.suppress(FileNotFoundError):  # it has been deleted
+        folder = str(Path.cwd())
+    for text in (*arguments, folder):
+        if any("\ud800" <= character <= "\udfff" for character in text):  # bytes that are not UTF-8
+            raise UserError(f"arguments and the current folder must be valid UTF-8, got {text!r}")
     if arguments and arguments[0] in COMMANDS:
         module, *first = COMMANDS[arguments[0]].split()
         status: int = importlib.import_module(f"mario_tui.commands.{module}").run([*first, *arguments[1:]])

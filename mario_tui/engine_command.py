@@ -92,5 +92,5 @@ class EngineCommand(Generic[M]):
 
 
 def failure_text(failure: Failed) -> str:
-    """The reason, and the traceback unless the reason says all: a `final` failure is the user's environment's."""
+    """The reason, and the traceback unless the failure is `final`, whose reason is written for people."""
     return failure.reason if failure.final else f"{failure.reason}\n{failure.traceback}".rstrip()

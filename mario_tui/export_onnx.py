@@ -13,7 +13,7 @@ from engine.protocol.results import Exported
 from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.extras import install_command
 from engine.runtime.text import printable
-from mario_tui.engine_command import EngineCommand
+from mario_tui.engine_command import EngineCommand, failure_text
 from mario_tui.terminal.progress_bar import progress_bar
 
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -33,7 +33,7 @@ def export_onnx(policy: Path, output: Path) -> int:
                 case Failed(usage=True):
                     raise UserError(report.reason)
                 case Failed():
-                    print(f"mario-tui: the export failed: {report.reason}\n{report.traceback}", file=sys.stderr)
+                    print(f"mario-tui: the export failed: {failure_text(report)}", file=sys.stderr)
                     return 1
                 case Exported():
                     print(_told(report, output))

@@ -211,11 +211,12 @@ class DoubleDQN:
         """Greedy actions of `policy`, as for `act`. In float32 and without dropout, as when the saved policy is played
         later."""
         policy = self.policy
-        trains = policy.training
+        in_training = [module for module in policy.modules() if module.training]
         try:
             return greedy(policy.eval()(torch.as_tensor(obs, device=self.device)), masks)
         finally:
-            policy.train(trains)
+            for module in in_training:
+                module.training = True
 
     def common_weights(self, weights: Array, scales: Array) -> Array:
         """Importance weights [batch] relative to the largest of a batch of which other processes may have parts.

@@ -210,13 +210,16 @@ def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) 
     if any(True for _ in network.buffers()):
         raise ConfigError("network", f"{name} has buffers, such as those of BatchNorm, which actors don't receive")
     parameters = dict(network.named_parameters())
-    if not parameters:
-        raise ConfigError("network", f"{name} has no parameters to learn")
     learned = [each for each in parameters.values() if each.requires_grad]
-    gradients = torch.autograd.grad(values.sum(), learned, allow_unused=True) if values.requires_grad else []
+    try:
+        gradients = torch.autograd.grad(values.sum(), learned, allow_unused=True) if values.requires_grad else []
+    except RuntimeError as error:
+        raise ConfigError("network", f"{name} can't learn: {described_error(error)}") from error
     found = {id(each) for each, gradient in zip(learned, gradients, strict=False) if gradient is not None}
+    if not found:
+        raise ConfigError("network", f"{name} has no parameters to learn")
     if idle := [parameter for parameter, each in parameters.items() if id(each) not in found]:
-        raise ConfigError("network", f"{name}: its values must depend on every parameter; {idle[0]} gets no gradient")
+        raise ConfigError("network", f"{name}: it must learn every parameter, and {idle[0]} gets no gradient")
     return network
 
 

@@ -3,7 +3,8 @@ missing ones take defaults that fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,17 @@ def with_task(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "game": name, option: task}
 
 
+@contextlib.contextmanager
+def about(source: str | None) -> Iterator[None]:
+    """In the block, errors about options become `UserError` that names where they were read; None: they were typed."""
+    try:
+        yield
+    except ConfigError as error:
+        if source is None:
+            raise
+        raise UserError(f"{source}: {error.field} {error.reason}") from None
+
+
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a file, in which a table is the JSON text of one option, such as `env_args`."""
     tables = {name: msgspec.json.encode(value).decode() for name, value in values.items() if isinstance(value, dict)}
@@ -53,7 +65,8 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
     except ValueError as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
-    values = with_task(flat(values))
+    with about(str(path)):
+        values = with_task(flat(values))
     game = values.get("game", RunConfig.game)
     if isinstance(game, str) and game not in GAMES:  # before its options, which are unknown then
         raise UserError(f"{path}: game {must_be_one_of(GAMES, game)}, which is not installed")
@@ -67,12 +80,8 @@ def make_config(values: Mapping[str, Any], source: str | None = None, *, beneath
     `beneath`: values that replace defaults, and follow as they do. Raises `ConfigError`, or `UserError` that starts
     with `source` (a file) if it is given.
     """
-    try:
+    with about(source):
         return RunConfig.of(**_completed(values, beneath, source).values)
-    except ConfigError as error:
-        if source is None:
-            raise
-        raise UserError(f"{source}: {error.field} {error.reason}") from None
 
 
 def followed(values: Mapping[str, Any], *, beneath: Mapping[str, Any] = {}) -> list[str]:
@@ -104,7 +113,7 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any], source: str | None = None) -> Following:
     """All options of a run. Raises `ConfigError` if one is invalid by itself."""
-    given, below = (_known(each, source or "options") for each in (values, beneath))
+    given, below = (_known(each, source) for each in (values, beneath))
     chosen, because_of = {}, {}
     for kind, names in _KINDS.items():
         kinds = names()
@@ -149,11 +158,12 @@ def _having(name: str, kind: str) -> tuple[str, ...]:
     return tuple(game for game in games() if name in specs_of(game))
 
 
-def _known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    values = _without_aliases(with_task(values))
+def _known(values: Mapping[str, Any], source: str | None) -> dict[str, Any]:
+    with about(source):
+        values = _without_aliases(with_task(values))
     for key in values:
         if key not in stored_options():
-            raise UserError(f"{source}: unknown key {key!r}; must be one of {', '.join(options_of_all())}")
+            raise UserError(f"{source or 'options'}: unknown key {key!r}; must be one of {', '.join(options_of_all())}")
     return dict(values)
 
 

@@ -80,7 +80,7 @@ def import_module(module: str, field: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or module
         raise ConfigError(field, with_extra(f"there is no module {missing}{place_of(error)}", missing)) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(field, f"{module} can't be imported: {described_error(error)}") from None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from engine.config.game import Spec
-from engine.config.run_config import RunConfig
+from engine.config.run_config import AUTO, RunConfig
 from engine.config.torchrun import processes_here
 from engine.errors import UserError
 from engine.runtime.text import size_text
@@ -139,10 +139,14 @@ def check_memory(config: RunConfig, *, with_replay: bool) -> None:
         return
     fits = (available - rest) // each
     if fits < max(config.burnin, config.batch_size):
+        needed, free = size_text(rest, binary=True), size_text(available, binary=True)
+        fewer = "fewer processes" if config.processes > 1 else ""
+        if config.batch_size == AUTO:  # none of the memory is its
+            advice = f"; accepted: {fewer}" if fewer else ""
+            raise TooLittleMemory(f"the run needs about {needed} besides the replay, and {free} are free{advice}")
         raise TooLittleMemory(
-            f"--batch-size: {config.batch_size or 'auto'} needs about {size_text(rest, binary=True)} in addition to "
-            f"the replay, and {size_text(available, binary=True)} of memory are free; accepted: a smaller one, or a "
-            "larger --accumulate" + (", or fewer processes" if config.processes > 1 else "")
+            f"--batch-size: {config.batch_size} needs about {needed} in addition to the replay, and {free} of memory "
+            f"are free; accepted: a smaller one, or a larger --accumulate{f', or {fewer}' if fewer else ''}"
         )
     taken, free = (size_text(amount, binary=True) for amount in (each * config.buffer_size, available - rest))
     raise TooLittleMemory(

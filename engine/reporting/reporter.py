@@ -232,7 +232,7 @@ class Reporter:
         )
 
     def log(self, text: object) -> None:
-        """A line for the run's log: text, or what becomes text by `str`."""
+        """A line for the run's log: text, or any object, as `str` shows it."""
         self._put(Log(at=time.time(), level="info", text=shortened(printable(str(text)))))
 
     def frame(self, picture: Any) -> None:
@@ -249,7 +249,7 @@ class Reporter:
             if is_first:
                 raise
             self._frames_fail = True
-            text = printable(f"no more pictures: {type(error).__name__}: {error}")
+            text = shortened(printable(f"no more pictures: {type(error).__name__}: {error}"))
             self._put(Log(at=time.time(), level="warning", text=text))
             return
         self._obeyed.add(Render.__name__)

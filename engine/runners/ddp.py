@@ -22,7 +22,7 @@ from engine.runners.actor_learner import ActorLearner
 from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.coordination.stats.processes import MemberInfo
-from engine.runners.device import of_rank
+from engine.runners.device import config_of_rank
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.local_ranks import LocalRanks
 from engine.runners.member_pool import LEAVE_S
@@ -71,7 +71,7 @@ class Runner:
         shared_state.open(level)
         seed = None if resume_from is None else [config.seed, 0, begun_at]
         start = Start(run, config, resume_from, learners=config.num_processes, seed=seed)
-        own_start = dataclasses.replace(start, config=of_rank(config, 0))
+        own_start = dataclasses.replace(start, config=config_of_rank(config, 0))
         self._actor_learner = ActorLearner(own_start, shared_state, mailbox, link.log, AllreduceDQN)
         self._actor_learner.before_update = link.beat
         learner = self._actor_learner.learner

@@ -26,7 +26,7 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def of_rank(config: RunConfig, index: int) -> RunConfig:
+def config_of_rank(config: RunConfig, index: int) -> RunConfig:
     """The configuration with the device of one rank. Raises `UserError` if there are too few devices."""
     launched = torchrun_rank()
     here = (index, config.num_processes) if launched is None else (launched.local_index, launched.local_ranks)

@@ -19,7 +19,7 @@ from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.config.games import import_plugins
 from engine.config.reading import make_config
 from engine.runners.actor_learner import ActorLearner
-from engine.runners.device import of_rank
+from engine.runners.device import config_of_rank
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.heartbeat import FIRST_S, step_s
 from engine.runners.rank_group import PLAY, SILENCE_S, STOP, WAIT, RankGroup
@@ -49,7 +49,7 @@ class RankJob(msgspec.Struct, frozen=True):
     def start_of(self, run: Path, index: int, restarts: int, ranks: int) -> Start:
         """What rank `index` > 0 of `ranks` begins with; `restarts`: how many of this index were lost before."""
         import_plugins()
-        config = of_rank(make_config(self.options), index)
+        config = config_of_rank(make_config(self.options), index)
         return Start(
             run,
             config,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
@@ -16,10 +17,13 @@ def install_command(extra: str) -> str:
         origin = distribution("mario-tui").read_text("direct_url.json")
     except PackageNotFoundError:
         origin = None
-    return _command(extra, origin, Path(sys.prefix) / "bin/pip", Path.cwd())
+    folder = None
+    with contextlib.suppress(FileNotFoundError):  # it has been deleted
+        folder = Path.cwd()
+    return _command(extra, origin, Path(sys.prefix) / "bin/pip", folder)
 
 
-def _command(extra: str, origin: str | None, pip: Path, folder: Path) -> str:
+def _command(extra: str, origin: str | None, pip: Path, folder: Path | None) -> str:
     """`origin`: where the package was installed from, as the Python Packaging User Guide specifies `direct_url.json`.
     Paths in `folder` are relative."""
     said = json.loads(origin or "{}")
@@ -27,5 +31,5 @@ def _command(extra: str, origin: str | None, pip: Path, folder: Path) -> str:
         return f"pip install 'mario-tui[{extra}]'"
     clone, program = Path(unquote(urlsplit(said["url"]).path)), str(pip) if pip.is_file() else "pip"
     if clone == folder:
-        return f"{program.removeprefix(f'{folder}/')} install -e '.[{extra}]'"
+        return f"{shlex.quote(program.removeprefix(f'{folder}/'))} install -e '.[{extra}]'"
     return f"{shlex.quote(program)} install -e {shlex.quote(f'{clone}[{extra}]')}"

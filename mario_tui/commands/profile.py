@@ -28,7 +28,7 @@ def profile_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -
     group = parser.add_argument_group("profile")
     group.add_argument(
         "--duration", type=_seconds("--duration"), default=30.0, metavar="S",
-        help="seconds of learning; the second half is measured (default: 30; three minutes with all trials)",
+        help="seconds of learning; the second half is measured (default: 30; with its trials, three minutes in all)",
     )  # fmt: skip
     group.add_argument(
         "--trials", type=whole("--trials", 0, 100), default=6, metavar="N",

@@ -150,8 +150,9 @@ def _start(arguments: list[str]) -> int:
     seeds = range(first, first + (options.seeds or 1))
     members = tuple(Member(setting, seed) for seed in seeds for setting in settings)
     check_count(len(members))
-    check(COMMON["threads"], cores := coerce(COMMON["threads"], base.pop("threads", None)))
-    jobs, threads = shared_cores(ray, len(members), options.jobs or None, cores)
+    threads = coerce(COMMON["threads"], base.pop("threads", None))
+    check(COMMON["threads"], threads)
+    jobs, threads = shared_cores(ray, len(members), options.jobs or None, threads)
     if options.metric and not options.search:
         raise UserError("--metric needs --search")
     search = None

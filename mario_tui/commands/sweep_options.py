@@ -12,7 +12,7 @@ from typing import Any
 from engine.config.constraints import check_ray
 from engine.config.fields import must_be_one_of
 from engine.config.ray_cluster import check_cluster
-from engine.config.reading import flat, with_task
+from engine.config.reading import about, flat, with_task
 from engine.config.run_config import RunConfig, stored_options
 from engine.errors import UserError
 from engine.runs.sweep import (
@@ -93,7 +93,8 @@ def read_plan(path: Path, options: argparse.Namespace) -> dict[str, Any]:
             setattr(options, name, PARSERS[key](str(value)))
     if options.vary is None:
         options.vary = [f"{name}={listed(each)}" for name, each in values.get("vary", {}).items()] or None
-    found = with_task(flat({name.replace("-", "_"): value for name, value in values.get("options", {}).items()}))
+    with about(f"--plan: {path}"):
+        found = with_task(flat({name.replace("-", "_"): value for name, value in values.get("options", {}).items()}))
     for name in found:
         if name not in stored_options():
             raise UserError(f"--plan: {path}: unknown option {name!r}")

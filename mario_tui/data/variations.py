@@ -58,9 +58,10 @@ def split(text: str) -> tuple[FieldSpec, str]:
 
 def _parts(listed: str) -> list[str]:
     """Values between commas, but for commas within JSON."""
-    parts, depth, is_quoted = [""], 0, False
+    parts, depth, is_quoted, before = [""], 0, False, ""
     for character in listed:
-        is_quoted ^= character == '"'
+        is_quoted ^= character == '"' and before != "\\"
+        before = "" if before == "\\" else character
         depth += 0 if is_quoted else (character in "{[") - (character in "}]")
         if character == "," and depth <= 0 and not is_quoted:
             parts.append("")

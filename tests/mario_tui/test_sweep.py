@@ -45,8 +45,8 @@ def test_a_grid_has_all_combinations() -> None:
     assert found[-1] == {"learning_rate": 0.001, "n_step": 3, "double_q": False}
     assert setting_text(found[0]) == "learning-rate=0.0003 n-step=1 double-q=true"
     assert grid([]) == [{}]
-    lakes = grid(['env-args={"is_slippery": false, "desc": ["SF", "HG"]},{}'])
-    assert [each["env_args"] for each in lakes] == ['{"is_slippery": false, "desc": ["SF", "HG"]}', "{}"]
+    lakes = grid([r'env-args={"is_slippery": false, "desc": ["S\",F", "HG"]},{}'])
+    assert [each["env_args"] for each in lakes] == [r'{"is_slippery": false, "desc": ["S\",F", "HG"]}', "{}"]
 
 
 def test_a_plan_may_have_the_arguments_of_an_environment_as_tables(tmp_path: Path) -> None:

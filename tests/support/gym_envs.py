@@ -23,7 +23,10 @@ class Squares(gymnasium.Env[NDArray[np.uint8], Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30, "action_names": ["left", "right"]}
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode: str | None = None, closes: bool = True, screen: bool = True) -> None:
+        if render_mode and not screen:
+            sys.exit("no display")
+        self._closes = closes
         self.observation_space = spaces.Box(0, 255, (*SIZE, 3), np.uint8)
         self.action_space = spaces.Discrete(2, start=1)
         self.render_mode = render_mode
@@ -46,6 +49,10 @@ class Squares(gymnasium.Env[NDArray[np.uint8], Any]):
         image[:, :, 2] = 60
         image[self._row : self._row + 10, self._at : self._at + 10] = (255, 200, 0)
         return image
+
+    def close(self) -> None:
+        if not self._closes:
+            threading.Event().wait()
 
 
 class Corridor(gymnasium.Env[NDArray[np.uint8], Any]):

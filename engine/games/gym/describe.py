@@ -33,6 +33,7 @@ _STEPS = 10_000
 """Random steps whose observations are averaged."""
 _SMALLEST_DEVIATION = 1e-2
 _CLOSE_S = 5.0
+_opened: list[gymnasium.Env[Any, Any]] = []
 _NAMES: dict[str, tuple[str, ...]] = {
     "CartPole": ("left", "right"),
     "Acrobot": ("torque -1", "torque 0", "torque +1"),
@@ -57,11 +58,9 @@ def main() -> None:
     os.dup2(2, 1)  # what the environment prints is no answer
     question = json.load(sys.stdin)
     warnings.simplefilter("ignore")
-    made: gymnasium.Env[Any, Any] | None = None
     try:
         asked = asked_of(question)
-        made = make_environment(*asked[:3])
-        told = Told(parsed(spaces_of(made, asked).text()))  # nobody should have to read an answer that is refused
+        told = Told(parsed(spaces_of(asked).text()))  # nobody should have to read an answer that is refused
     except ConfigError as error:
         told = Told(failure=error.reason, field=error.field)
         if error.field == "spaces":
@@ -70,16 +69,28 @@ def main() -> None:
         told = Told(failure=f"{question['env']}: {described_error(error)}")
     answer.write(msgspec.json.encode(told))
     answer.close()
-    if made is not None:
-        closing = threading.Thread(target=made.close, daemon=True)
-        closing.start()
-        closing.join(_CLOSE_S)
+    closing = threading.Thread(target=_close, daemon=True)
+    closing.start()
+    closing.join(_CLOSE_S)
     os._exit(0)  # whatever the environment has left running
 
 
-def spaces_of(made: gymnasium.Env[Any, Any], asked: tuple[str, str, str, bool]) -> Spaces:
-    """The spaces of an environment, which is reset. Raises `ConfigError` if it can't be played."""
+def _close() -> None:
+    for made in _opened:
+        with contextlib.suppress(Exception, SystemExit):
+            made.close()
+
+
+def _open(*asked: str, **others: Any) -> gymnasium.Env[Any, Any]:
+    made = make_environment(*asked, **others)
+    _opened.append(made)
+    return made
+
+
+def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
+    """The spaces of an environment, which is made and reset. Raises `ConfigError` if it can't be played."""
     env, env_args, env_import, normalize = asked
+    made = _open(env, env_args, env_import)
     actions = made.action_space
     if not isinstance(actions, Discrete):
         raise ConfigError("env", f"{env}: its actions are {_shown(actions)}; accepted: Discrete")
@@ -121,8 +132,8 @@ def spaces_of(made: gymnasium.Env[Any, Any], asked: tuple[str, str, str, bool]) 
 def _renders(*asked: str) -> bool:
     """Whether an environment that says so can be made with pictures."""
     try:
-        make_environment(*asked, render_mode="rgb_array").close()
-    except Exception:
+        _open(*asked, render_mode="rgb_array")
+    except ConfigError:
         return False
     return True
 

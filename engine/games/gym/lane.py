@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -190,5 +191,6 @@ def _lives_of(info: Any) -> float | None:
     """The lives that are left, where an environment tells them."""
     if not isinstance(info, dict):
         raise UserError(f"info must be a dict, got {type(info).__name__}")
-    lives = info.get("lives")
-    return float(lives) if isinstance(lives, int | float | np.number) else None
+    with contextlib.suppress(TypeError, ValueError):  # an array of several, say
+        return float(info["lives"]) if "lives" in info else None
+    return None

@@ -17,7 +17,7 @@ from engine.envs.lanes import Frames, VectorStep
 from engine.games.gym.lane import Lane
 from engine.games.gym.making import make_environment
 from engine.games.gym.observations import Observations
-from engine.games.gym.options import UNLIMITED, GymOptions
+from engine.games.gym.options import FALLBACK_STEPS, GymOptions
 from engine.games.gym.spaces import label, parsed
 from engine.games.gym.view import view_of
 from engine.protocol.messages import Thought
@@ -141,7 +141,7 @@ def maker(options: GymOptions) -> Callable[[], gymnasium.Env[Any, Any]]:
     others: dict[str, Any] = {}
     if parsed(options.spaces).renders:
         others["render_mode"] = "rgb_array"
-    if limit := options.max_episode_steps or (None if parsed(options.spaces).step_limit else UNLIMITED):
+    if limit := options.max_episode_steps or (None if parsed(options.spaces).step_limit else FALLBACK_STEPS):
         others["max_episode_steps"] = limit
     return lambda: make_environment(options.env, options.env_args, options.env_import, **others)
 

@@ -37,7 +37,7 @@ def make_environment(env: str, env_args: str, env_import: str, **others: Any) ->
         raise ConfigError("env", f"Environment {id} doesn't exist{did_you_mean(id, gymnasium.registry)}") from None
     except error.Error as failure:  # with Gymnasium's advice
         raise ConfigError("env", in_a_line(str(failure))) from None
-    except Exception as failure:
+    except (Exception, SystemExit) as failure:
         raised = (isinstance(failure, TypeError) and failure.__cause__) or failure  # which Gymnasium raises again
         if isinstance(raised, TypeError) and not place_of(raised):
             raise ConfigError("env_args", f"{id} does not take them: {in_a_line(str(raised))}") from None
@@ -63,5 +63,5 @@ def _register(named: str, field: str) -> None:
     registers = import_named(named, field)
     try:
         registers()
-    except Exception as failure:
+    except (Exception, SystemExit) as failure:
         raise ConfigError(field, f"{named} fails: {described_error(failure)}") from None

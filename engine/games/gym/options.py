@@ -9,7 +9,7 @@ from engine.config.game import GameOptions
 from engine.config.run_config import RunConfig
 from engine.games.gym.spaces import CARTPOLE
 
-UNLIMITED = 100_000
+FALLBACK_STEPS = 108_000  # the frames of Machado et al. 2018 for Atari
 """Own steps after which episodes of an environment without a limit are cut off; otherwise one that goes round in
 circles would never end, and with it an evaluation."""
 
@@ -78,7 +78,7 @@ class GymOptions(GameOptions):
     max_episode_steps: int | None = option(
         None,
         "environment",
-        f"steps after which an episode is cut off; none: the environment's own limit, else {UNLIMITED:,}",
+        f"steps after which an episode is cut off; none: the limit that it is registered with, else {FALLBACK_STEPS:,}",
         low=1,
     )
     network: str = option(

@@ -19,8 +19,8 @@ _HUES = np.array(
 
 
 def fitted(image: NDArray[np.generic]) -> Picture:
-    """An RGB or gray image [height, width(, planes)] of any size, as large as it fits. Floats are shares of white. Of
-    several planes that are not three, the first are red, green and blue."""
+    """An RGB or gray image [height, width(, planes)] of any size, as large as it fits. Floats are shares of white. With
+    several planes, the first three are red, green and blue; a missing one is black."""
     pixels = image if image.dtype == np.uint8 else (image.astype(np.float64) * 255).clip(0, 255).astype(np.uint8)
     pixels = np.atleast_3d(pixels)
     height, width, planes = pixels.shape

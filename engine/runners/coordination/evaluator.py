@@ -53,7 +53,8 @@ class Evaluator:
         """
         started = time.monotonic()
         episodes = episodes_of(self._config)
-        self._link.beat(_STARTING_S)
+        if self._env is None or self._config.game_info.starts_slowly(self._config):
+            self._link.beat(_STARTING_S)
         if self._env is None:
             self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, once=True)
             self._env.spread_starts()

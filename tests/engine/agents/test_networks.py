@@ -43,8 +43,9 @@ OWN = "tests.support.own_networks"
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("Unused", "its values must depend on every parameter; shared.weight gets no gradient"),
-        ("Frozen", "its values must depend on every parameter; last.weight gets no gradient"),
+        ("Unused", "it must learn every parameter, and shared.weight gets no gradient"),
+        ("Frozen", "it must learn every parameter, and last.weight gets no gradient"),
+        ("InPlace", "can't learn: RuntimeError: one of the variables needed for gradient computation"),
         ("Empty", "has no parameters to learn"),
         ("Pair", r"must be a module that returns float32 \[batch, 2\], got tuple"),
     ],
@@ -60,7 +61,8 @@ def test_layers_that_share_weights_are_saved_and_nothing_is_dropped_in_evaluatio
     agent = DoubleDQN(online, target, device=torch.device("cpu"), learning_rate=1e-3, precision="float32", tau=1.0)
     obs = np.random.default_rng(0).random((512, 1, 4), np.float32)
     chosen = agent.play(obs)
-    assert np.array_equal(agent.play(obs), chosen) and online.training
+    assert np.array_equal(agent.play(obs), chosen)
+    assert [name for name, module in online.named_modules() if not module.training] == ["calm"]  # as it was made
     save_file(on_cpu(online.state_dict()), tmp_path / "own.safetensors")
     restored = make_network(f"{OWN}:Net", 1, (4,), 2)
     restored.load_state_dict(load_file(tmp_path / "own.safetensors"))

@@ -19,6 +19,11 @@ def test_an_extra_is_added_to_the_clone_that_the_program_runs_from(tmp_path: Pat
     pip.touch()
     assert _command("ray", origin, pip, clone) == ".venv/bin/pip install -e '.[ray]'"
     assert _command("ray", origin, pip, tmp_path) == f"'{pip}' install -e '{clone}[ray]'"
+    elsewhere = tmp_path / "an environment" / "pip"
+    elsewhere.parent.mkdir()
+    elsewhere.touch()
+    assert _command("ray", origin, elsewhere, clone) == f"'{elsewhere}' install -e '.[ray]'"
+    assert _command("ray", origin, pip, None) == f"'{pip}' install -e '{clone}[ray]'"
 
 
 @pytest.mark.parametrize("origin", [None, '{"archive_info": {}, "url": "file:///mario_tui.whl"}', '{"dir_info": {}}'])

@@ -18,7 +18,7 @@ from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
 from engine.games.gym.lanes import GymLanes
-from engine.games.gym.options import UNLIMITED
+from engine.games.gym.options import FALLBACK_STEPS
 from engine.games.gym.pictures import fitted
 from engine.protocol.failures import HopelessError
 from tests.support.gym_envs import FAULTY, HERE, SIZE, SQUARES, Faulty
@@ -184,7 +184,7 @@ def test_images_of_all_shapes_have_a_picture(shape: tuple[int, ...]) -> None:
     assert picture.shape == SCREEN_SHAPE and picture.any()
 
 
-@pytest.mark.parametrize(("env", "limit"), [("CartPole-v1", 500), ("MinAtar/Breakout-v1", UNLIMITED)])
+@pytest.mark.parametrize(("env", "limit"), [("CartPole-v1", 500), ("MinAtar/Breakout-v1", FALLBACK_STEPS)])
 def test_every_episode_ends(env: str, limit: int) -> None:
     lanes = lanes_of(f"gym:{env}")
     assert isinstance(lanes, GymLanes) and lanes._lanes[0]._env.spec is not None

@@ -12,6 +12,7 @@ import pytest
 from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
 from engine.config.reading import as_given, followed, load_toml, make_config, with_task
+from engine.errors import UserError
 from engine.games.gym.spaces import CARTPOLE, Spaces, ask, parsed
 from tests.support.gym_envs import CORRIDOR, FAULTY, HERE, SQUARES
 
@@ -53,6 +54,11 @@ def test_an_environment_tells_its_spaces(env: str, expected: dict[str, Any]) -> 
 
 def test_an_environment_that_does_not_close_tells_its_spaces() -> None:
     assert told(f"{HERE}:Corridor-v0", '{"broken": "close"}').shape == (3, 8, 2)
+    assert told(f"{HERE}:Squares-v0", '{"closes": false}').renders
+
+
+def test_an_environment_without_a_screen_has_no_pictures() -> None:
+    assert not told(f"{HERE}:Squares-v0", '{"screen": false}').renders
 
 
 def test_statistics_are_those_of_random_play() -> None:
@@ -81,7 +87,7 @@ def test_statistics_are_those_of_random_play() -> None:
             {"game": CORRIDOR, "env_args": '{"start": 5000000000}'},
             f"--env {HERE}:Corridor-v0: its spaces can't be read (",
         ),
-        ({"game": "gym", "env_import": "sys:exit"}, "--env CartPole-v1: SystemExit"),
+        ({"game": "gym", "env_import": "sys:exit"}, "--env-import sys:exit fails: SystemExit"),
         ({"game": "gym", "env_import": "json:loads"}, "--env-import json:loads fails: TypeError: "),
         ({"game": "gym", "env_import": "json:nothing"}, "--env-import json has no nothing"),
         ({"game": "gym", "observation": "84x84-gray"}, "--observation must be auto or raw, got '84x84-gray'"),
@@ -192,6 +198,21 @@ def test_a_game_may_have_its_task_behind_it() -> None:
     assert make_config({"game": "snake:8x8", "board": "8x8"}).value("board") == "8x8"
     with pytest.raises(ConfigError, match="--board must be given once, got '1x1' besides --game snake:8x8"):
         make_config({"game": "snake:8x8", "board": "1x1"})
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('board = "1x1"', "board must be given once, got '1x1' besides --game snake:8x8"),
+        ("use_mmap_buffer = 1", "use_mmap_buffer must be true or false, got 1"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_name(line: str, complaint: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(f'game = "snake:8x8"\n{line}\n')
+    with pytest.raises(UserError) as refused:
+        load_toml(file)
+    assert str(refused.value) == f"{file}: {complaint}"
 
 
 def test_long_ids_are_shown_in_short() -> None:
