@@ -1,4 +1,4 @@
-"""Reads the weights of a policy file."""
+"""Reads and loads the weights of a policy file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.runs.checkpoints import CheckpointError
 from engine.runtime.files import read_bounded
@@ -30,3 +30,11 @@ def policy_weights(path: Path) -> dict[str, Tensor]:
         if not tensor.isfinite().all():
             raise CheckpointError(f"{path}: damaged ({name} has numbers that are NaN or infinite)")
     return weights
+
+
+def load_weights(network: nn.Module, weights: dict[str, Tensor], policy: Path) -> None:
+    """Load the weights of a policy file. Raises `CheckpointError` if they are another network's than it says."""
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:  # its first line tells only the class
+        raise CheckpointError(f"{policy}: damaged ({str(error).splitlines()[1].strip()})") from None

@@ -24,7 +24,6 @@ import torch
 from safetensors import torch as safetensors
 
 from engine import __version__
-from engine.agents.policy_weights import policy_weights
 from engine.commands.evaluate import take_stdout
 from engine.config.command_line import own_values
 from engine.config.games import game_of, own_options
@@ -99,7 +98,7 @@ def _distill(
         options=own,
     )
     if options.initial_policy is not None:
-        distiller.student.load(policy_weights(options.initial_policy))
+        distiller.student.load(options.initial_policy)
     kept: StudentEvaluation | None = None
     replaces = options.into.exists()
 

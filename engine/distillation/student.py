@@ -6,6 +6,7 @@ import copy
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 from engine.agents.adam import Adam
 from engine.agents.double_dqn import MAX_GRADIENT_NORM
 from engine.agents.layout import as_input, autocast, in_layout_of
+from engine.agents.policy_weights import load_weights, policy_weights
 from engine.envs.lanes import Frames
 from engine.runtime.devices import Precision
 
@@ -62,10 +64,11 @@ class Student:
     def set_learning_rate(self, rate: float) -> None:
         self._optimizer.learning_rate = rate
 
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Begin with the weights of a policy."""
+    def load(self, policy: Path) -> None:
+        """Begin with the weights of a policy file. Raises `CheckpointError` if they don't fit."""
+        weights = policy_weights(policy)
         for network in (self.network, self.average):
-            network.load_state_dict(weights)
+            load_weights(network, weights, policy)
 
     @torch.no_grad()
     def q_values(self, obs: Frames) -> Tensor:

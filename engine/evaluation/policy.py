@@ -12,7 +12,7 @@ from torch import nn
 
 from engine.agents import make_network
 from engine.agents.greedy import greedy
-from engine.agents.policy_weights import policy_weights
+from engine.agents.policy_weights import load_weights, policy_weights
 from engine.config.games import game_of
 from engine.envs.lanes import Frames
 from engine.runs import checkpoints
@@ -31,11 +31,7 @@ def load_policy(path: Path, network: str | None = None) -> nn.Module:
     metadata = checkpoints.policy_metadata(path)
     shape = (metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
     made = make_network(network or metadata["network"], *shape, own=game_of(metadata["game"]).own_networks)
-    try:
-        made.load_state_dict(policy_weights(path))
-    except RuntimeError as error:  # of another network than it says; the first line tells only its class
-        reason = str(error).splitlines()[1].strip()
-        raise checkpoints.CheckpointError(f"{path}: damaged ({reason})") from None
+    load_weights(made, policy_weights(path), path)
     return made.eval()
 
 

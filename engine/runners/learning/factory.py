@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -13,7 +14,7 @@ from engine.agents import DoubleDQN
 from engine.agents.autotune import choose, still_valid
 from engine.agents.initial_weights import for_actions
 from engine.agents.networks import make_networks
-from engine.agents.policy_weights import policy_weights
+from engine.agents.policy_weights import load_weights, policy_weights
 from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.run_config import RunConfig
@@ -89,7 +90,8 @@ def _agent(
     network, target = make_networks(config, spec)
     is_new = start.resume_from is None and start.index == 0  # other learners copy the weights of this one
     if config.initial_policy is not None and is_new:
-        network.load_state_dict(_initial_weights(config))
+        policy = fitting_policy(config)
+        load_weights(network, _initial_weights(config, policy), policy)
     return make(
         network,
         target,
@@ -107,9 +109,8 @@ def _agent(
     )
 
 
-def _initial_weights(config: RunConfig) -> dict[str, torch.Tensor]:
-    """The weights with which a run with `--initial-policy` begins."""
-    policy = fitting_policy(config)
+def _initial_weights(config: RunConfig, policy: Path) -> dict[str, torch.Tensor]:
+    """The weights of a policy, for the actions of a run."""
     weights = policy_weights(policy)
     actions = checkpoints.policy_metadata(policy).get("actions")
     game = config.game_info

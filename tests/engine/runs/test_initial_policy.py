@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
+from engine.agents.networks import make_networks
 from engine.config.command_line import add_arguments, command_line, given
 from engine.config.reading import make_config
 from engine.config.run_config import ConfigError
+from engine.distillation.student import Student
 from engine.evaluation.policy import load_policy
 from engine.games.mario.actions import action_names
+from engine.runners.learning.factory import make_learner
+from engine.runners.start import Start
 from engine.runs import policies
-from engine.runs.checkpoints import POLICY_FILE
+from engine.runs.checkpoints import POLICY_FILE, POLICY_FORMAT, CheckpointError, policy_metadata
 from engine.runs.initial_policy import fitting_policy, options_of_policy, with_located_policy
 from mario_tui.launch import make_plan
 from tests.support import in_process
@@ -114,6 +119,24 @@ def test_what_does_not_fit_is_refused_by_name(values: dict[str, Any], reason: st
         with_located_policy(options(**values))
     assert refused.value.field == "initial_policy"
     assert refused.value.reason.startswith(reason)
+
+
+def test_weights_of_another_shape_than_the_file_says_are_refused(taught: Path, tmp_path: Path) -> None:
+    weights, said = load_file(taught), policy_metadata(taught)
+    bias = next(name for name, weight in weights.items() if weight.ndim == 1)
+    weights[bias] = weights[bias][None]
+    damaged = tmp_path / "damaged.safetensors"
+    save_file(weights, damaged, {"format": POLICY_FORMAT, "policy": json.dumps(said)})
+    config = make_config({**BOARD, "batch_size": 32, "buffer_size": 2000, "initial_policy": str(damaged)})
+    spec = config.spec
+    network, _ = make_networks(config, spec)
+    for begin in (
+        lambda: load_policy(damaged),
+        lambda: make_learner(Start(tmp_path, config), spec, seed=0),
+        lambda: Student(network, learning_rate=1e-3).load(damaged),
+    ):
+        with pytest.raises(CheckpointError, match=rf"damaged.safetensors: damaged \(size mismatch for {bias}"):
+            begin()
 
 
 def test_a_path_in_a_file_of_options_is_relative_to_it(taught: Path, tmp_path: Path) -> None:
