@@ -202,11 +202,11 @@ class Cluster:
                 placed.node, unlike = its.node, difference(its, greeting("", PACKAGE))
             except ValueError:
                 placed.node, unlike = node_of(placed.handle), "a node has another version of mario-tui"
-            if unlike and placed.node:
-                self._unfit[placed.node] = unlike
-            elif unlike:  # it may be placed there again
-                self._count(name, 1)
             if unlike:
+                if placed.node:
+                    self._unfit[placed.node] = unlike
+                else:  # it may be placed there again
+                    self._count(name, 1)
                 return End(name, f"was not started: {unlike}", again=True)
             placed.machine, placed.sees, placed.step = its.machine, data[1], "begins"
             placed.reply = placed.handle.begin.remote(msgspec.msgpack.encode(self._order(placed)))

@@ -44,7 +44,7 @@ class Recording:
         if path.suffix not in (".gif", ".mp4"):
             raise UserError(f"--record must be a file that ends in .gif or .mp4, got {path}")
         if path.suffix == ".mp4" and importlib.util.find_spec("av") is None:
-            raise UserError(f"--record: .mp4 needs PyAV, .gif nothing; to install PyAV: {install_command('video')}")
+            raise UserError(f"--record: .mp4 needs PyAV; use .gif, or install it with: {install_command('video')}")
         if path.is_dir():
             raise UserError(f"--record must be a file, got the folder {path}")
         if path.exists() and not path.is_file():

@@ -142,15 +142,14 @@ class Coordinator:
         """Stop because the option `limit` says so, and warn if that was before the first update."""
         learner = self._learner
         if self._stop_reason is None and learner.updates == self._updates_before and learner.pace.burnin_left:
-            config = self._config
+            config = learner.config  # whose batch size is known
             fills = {
                 "burnin": config.burnin,
-                "batch_size": learner.choices.batch_size,
+                "batch_size": config.batch_size,
                 "parallel_envs": config.parallel_envs * (config.n_step + 1),
             }
             name = max(fills, key=lambda each: fills[each])
-            values = {**config.values(), "batch_size": learner.choices.batch_size}
-            lower, more = (f"{flag(each)} ({values[each]:,})" for each in (name, limit))
+            lower, more = (f"{flag(each)} ({getattr(config, each):,})" for each in (name, limit))
             self._link.log(
                 f"nothing was learned: the run ended after {self._counters.env_steps:,} environment steps, before its "
                 f"first update; lower {lower} or raise {more}",
