@@ -106,10 +106,9 @@ class Lane:
         terminated = truncated = False
         try:
             while own_steps < options.frame_skip and not (terminated or truncated):
-                if options.sticky_actions and self._random.random() < options.sticky_actions:
-                    action = self._previous
-                self._previous = action
-                given = self._env.step(action + self._spaces.first_action)
+                if not (options.sticky_actions and self._random.random() < options.sticky_actions):
+                    self._previous = action
+                given = self._env.step(self._previous + self._spaces.first_action)
                 observation, gained, ended, cut, info = given
                 own_steps += 1
                 reward += float(gained)

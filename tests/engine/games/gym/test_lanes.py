@@ -115,6 +115,14 @@ def test_a_repeated_action_is_the_previous_one() -> None:
     assert speeds[1] < speeds[0]
 
 
+def test_each_step_of_the_environment_may_repeat_the_previous_action() -> None:
+    """As in the Arcade Learning Environment (Machado et al. 2018): an action that lasts for four steps is carried out
+    from the first of them on that does not repeat, so that only 0.5**4 of the actions never are."""
+    sticky = [lanes_of("gym:MountainCar-v0", 64, frame_skip=4, sticky_actions=0.5) for _ in range(2)]
+    (idle,), (pushed,) = (steps(lanes, action, 1) for lanes, action in zip(sticky, (0, 2), strict=True))
+    assert np.mean(np.all(idle.frames == pushed.frames, 1)) < 0.2
+
+
 def test_masks_are_those_of_the_environment() -> None:
     lanes = lanes_of("gym:Taxi-v4", 4)
     plain = [gymnasium.make("Taxi-v4", disable_env_checker=True) for _ in range(4)]
