@@ -37,7 +37,7 @@ from engine.runtime.files import new_file
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
-_DECISIVE = ("steps", "eval_every", "eval_episodes")
+_DECISIVE = ("steps", "eval_every", "eval_episodes", "eval_epsilon")
 """Options on which the student depends, for the policy's metadata, besides those of the game. Teachers, network and
 seed have fields of their own."""
 _LEAVE_S = 60.0
@@ -56,6 +56,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--eval-every", type=int, required=True)
     parser.add_argument("--eval-episodes", type=int, required=True)
+    parser.add_argument("--eval-epsilon", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
     options, others = parser.parse_known_args()
     for number in (signal.SIGINT, signal.SIGTERM):  # they are for the front end, which closes standard input
@@ -96,11 +97,13 @@ def _distill(
         seed=options.seed,
         threads=threads.lane_threads,
         options=own,
+        eval_epsilon=options.eval_epsilon,
     )
     if options.initial_policy is not None:
         distiller.student.load(options.initial_policy)
     kept: StudentEvaluation | None = None
     replaces = options.into.exists()
+    conditions = msgspec.structs.replace(CONDITIONS, epsilon=options.eval_epsilon)
 
     def keep_if_best(evaluation: StudentEvaluation) -> None:
         nonlocal kept
@@ -117,7 +120,7 @@ def _distill(
         if kept is not None:
             said["score"] = [kept.clear_rate, kept.mean_return]
             if len(game.conditions) > 1:
-                said["evaluation"] = msgspec.structs.asdict(CONDITIONS)
+                said["evaluation"] = msgspec.structs.asdict(conditions)
         _save(distiller.student.average, said, options.into)
 
     budget = Budget(

@@ -19,7 +19,7 @@ from engine.agents.networks import make_network
 from engine.config.games import game_of
 from engine.distillation.search import Search, SearchedTask
 from engine.distillation.student import Student
-from engine.distillation.tasks import Evaluations, Task, TaughtTask
+from engine.distillation.tasks import CONDITIONS, Evaluations, Task, TaughtTask
 from engine.distillation.teachers import SearchTeacher, Teacher, distillation_of
 from engine.envs.lanes import Frames
 from engine.evaluation.policy import Act, greedy_act
@@ -60,6 +60,7 @@ class Distiller:
         seed: seed of all random decisions.
         threads: threads that step the lanes of a task. Learning and searching use all cores.
         options: those of the game's `Distillation.options` that are for lanes.
+        eval_epsilon: probability of a random action in evaluations.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Distiller:
         seed: int,
         threads: int,
         options: Mapping[str, Any] = {},
+        eval_epsilon: float = CONDITIONS.epsilon,
     ) -> None:
         torch.manual_seed(seed)
         shape = tuple(student["frame_shape"])
@@ -83,7 +85,7 @@ class Distiller:
             threads=learn_threads,
             precision="bfloat16" if has_native_bf16() else "float32",
         )
-        self._threads, self._options = threads, options
+        self._threads, self._options, self._eval_epsilon = threads, options, eval_epsilon
         self._search: Search | None = None
         if any(isinstance(teacher, SearchTeacher) for teacher in teachers):
             self._search = game.make_search(student, seed=seed, threads=threads, **options)
@@ -105,7 +107,9 @@ class Distiller:
     def _task(
         self, name: str, teacher: Teacher | SearchTeacher, student: dict[str, Any], *, capacity: int, seed: int
     ) -> Task:
-        evaluations = Evaluations(name, student, threads=self._threads, options=self._options)
+        evaluations = Evaluations(
+            name, student, threads=self._threads, options=self._options, epsilon=self._eval_epsilon
+        )
         lanes = distillation_of(student["game"]).lanes
         if isinstance(teacher, Teacher):
             return TaughtTask(
@@ -196,7 +200,7 @@ class Distiller:
     def _evaluate(
         self, act: Act, episodes: int, best: tuple[float, ...]
     ) -> tuple[StudentEvaluation, tuple[float, ...]]:
-        """Play greedy episodes of every task with the student's average (`act`). Returns also the score to compare."""
+        """Play episodes of every task with the student's average (`act`). Returns also the score to compare."""
         tasks = [score_of(task.name, self.outcome, task.evaluate(act, episodes)) for task in self.tasks]
         clear_rate = sum(task.clears for task in tasks) / (episodes * len(tasks))
         mean_return = sum(task.mean_return for task in tasks) / len(tasks)

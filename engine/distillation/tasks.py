@@ -28,7 +28,7 @@ from engine.evaluation.policy import Act
 from engine.runners.actor import Actor
 
 CONDITIONS = Conditions()
-"""Of evaluations; training episodes begin in the same way."""
+"""Of evaluations, unless others are given; training episodes begin in the same way."""
 REPLAY_RATIO = 6.0
 """States learned per environment step."""
 _EPSILON = 0.1
@@ -59,24 +59,33 @@ class Task(Protocol):
         """Wait for the step and store what has been learned from it."""
 
     def evaluate(self, act: Act, episodes: int) -> list[EpisodeRecord]:
-        """Play greedy episodes, always from the same starts."""
+        """Play episodes that judge the student, always from the same starts."""
 
     def close(self) -> None:
         """Release resources."""
 
 
 class Evaluations:
-    """Greedy episodes of a student in one task, which always begin at the same starts.
+    """Episodes of a student in one task, which always begin at the same starts.
 
     Args:
         name: the stage or the board.
         student: metadata of the student; see `describe_student`.
         threads: threads that step the lanes.
         options: of the lanes; see `Distiller`.
+        epsilon: probability of a random action; otherwise the student plays greedily.
     """
 
-    def __init__(self, name: str, student: Mapping[str, Any], *, threads: int, options: Mapping[str, Any] = {}) -> None:
-        self._name, self._student, self._threads = name, student, threads
+    def __init__(
+        self,
+        name: str,
+        student: Mapping[str, Any],
+        *,
+        threads: int,
+        options: Mapping[str, Any] = {},
+        epsilon: float = CONDITIONS.epsilon,
+    ) -> None:
+        self._name, self._student, self._threads, self._epsilon = name, student, threads, epsilon
         self._options = {**options, "noop_max": CONDITIONS.noop_max}
         self._lanes: Lanes | None = None
 
@@ -88,7 +97,7 @@ class Evaluations:
             )  # fmt: skip
             self._lanes.spread_starts()
         self._lanes.rewind()
-        return play_episodes(self._lanes, act, episodes)
+        return play_episodes(self._lanes, act, episodes, epsilon=self._epsilon)
 
     def close(self) -> None:
         if self._lanes is not None:

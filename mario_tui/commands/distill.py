@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 from pathlib import Path
 
 from engine.config.command_line import as_arguments
-from engine.config.fields import flag, must_be_within
+from engine.config.fields import flag
 from engine.config.game import CommandOption, Distillation
 from engine.config.games import game_of, games
 from engine.errors import UserError
 from mario_tui.commands.game_options import add_game_options, given_options, of_all
-from mario_tui.commands.options import Parser, add_run_dir, existing, whole
+from mario_tui.commands.options import Parser, add_run_dir, existing, whole, within
 from mario_tui.launch import expanded
 
 _SUFFIX = ".safetensors"
-_SHORTEST_MIN, _LONGEST_MIN = 0.01, 100_000.0
 
 
 def distill_parser() -> argparse.ArgumentParser:
@@ -49,17 +47,21 @@ def distill_parser() -> argparse.ArgumentParser:
         help="environment steps, of all stages together (default: 500,000)",
     )  # fmt: skip
     parser.add_argument(
-        "--minutes", type=_minutes, metavar="M",
+        "--minutes", type=within("--minutes", 0.01, 100_000), metavar="M",
         help="also stop after this time, of which a search for ways to the flag gets half; the last evaluation "
         "follows (default: no limit)",
     )  # fmt: skip
     parser.add_argument(
         "--eval-every", type=whole("--eval-every", 1, 10**12), default=50_000, metavar="N",
-        help="environment steps between greedy evaluations; the best student is kept (default: 50,000)",
+        help="environment steps between evaluations; the best student is kept (default: 50,000)",
     )  # fmt: skip
     parser.add_argument(
         "--eval-episodes", type=whole("--eval-episodes", 1, 1000), default=10, metavar="N",
         help="episodes per evaluation and stage or board (default: 10)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--eval-epsilon", type=within("--eval-epsilon", 0, 1), default=0.0, metavar="X",
+        help="fraction of random actions in evaluations; 0: greedy (default: 0)",
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=whole("--seed", 0, 2**32 - 1), default=0, metavar="N", help="random seed (default: 0)"
@@ -92,7 +94,10 @@ def run(arguments: list[str]) -> int:
         if hasattr(options, name) and not searches:
             raise UserError(f"{flag(name)} needs a {game_of(game).tasks}; policies keep their own")
     into = _target(options.into, force=options.force)
-    limits = {name: getattr(options, name) for name in ("steps", "minutes", "eval_every", "eval_episodes", "seed")}
+    limits = {
+        name: getattr(options, name)
+        for name in ("steps", "minutes", "eval_every", "eval_episodes", "eval_epsilon", "seed")
+    }
     own = given_options(vars(options), of_game.options, game)
     given = {"into": into, "game": game, **own, **{name: value for name, value in limits.items() if value is not None}}
     if searches:
@@ -124,13 +129,3 @@ def _distillation(game: str) -> Distillation:
 
 def _options_of_all() -> dict[str, CommandOption]:
     return of_all(lambda game: _distillation(game.name).options)
-
-
-def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not _SHORTEST_MIN <= value <= _LONGEST_MIN:
-        raise UserError(f"--minutes {must_be_within(_SHORTEST_MIN, _LONGEST_MIN, text, whole=False)}")
-    return value

@@ -75,6 +75,18 @@ def whole(flag: str, low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+def within(flag: str, low: float, high: float) -> Callable[[str], float]:
+    """A function that reads numbers from `low` to `high`, and raises `UserError` for anything else."""
+
+    def parse(text: str) -> float:
+        value = read_number(text)
+        if isinstance(value, str) or not low <= value <= high:
+            raise UserError(f"{flag} {must_be_within(low, high, text, whole=False)}")
+        return float(value)
+
+    return parse
+
+
 def chosen(arguments: list[str], option: str, accepted: Collection[str]) -> str:
     """The valid value that the arguments give an option, else its default; found before parsing, for the help. A game
     may have its task behind it (`engine.config.reading.with_task`)."""

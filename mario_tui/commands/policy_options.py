@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 from engine.config.command_line import as_arguments
-from engine.config.fields import ConfigError, flag, must_be_within, read_number
+from engine.config.fields import ConfigError, flag
 from engine.config.games import game_of
 from engine.errors import UserError
 from mario_tui.commands.game_options import add_game_options, given_options, played_options
-from mario_tui.commands.options import add_run_dir, whole
+from mario_tui.commands.options import add_run_dir, whole, within
 
 _CONDITIONS: dict[str, float] = {"epsilon": 0.0, "sticky_actions": 0.0, "noop_min": 0, "noop_max": 30}
 """The options that make a game harder for its policy, with their defaults."""
@@ -27,13 +27,13 @@ def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> Non
     )
     parser.add_argument(
         "--epsilon",
-        type=_share("--epsilon", 1),
+        type=within("--epsilon", 0, 1),
         metavar="E",
         help="fraction of random actions (default: 0)",
     )
     parser.add_argument(
         "--sticky-actions",
-        type=_share("--sticky-actions", 0.99),
+        type=within("--sticky-actions", 0, 0.99),
         metavar="X",
         help="probability of repeating the previous action (default: 0)",
     )
@@ -84,15 +84,3 @@ def check_policy(policy: Path, options: argparse.Namespace) -> str:
         if not known and getattr(options, name, None) is not None:
             raise UserError(f"{flag(name)} can't be combined with a policy for {game.name}")
     return game.name
-
-
-def _share(name: str, high: float) -> Callable[[str], float]:
-    """A function that reads numbers from 0 to `high`, and raises `UserError` for anything else."""
-
-    def parse(text: str) -> float:
-        value = read_number(text)
-        if isinstance(value, str) or not 0 <= value <= high:
-            raise UserError(f"{name} {must_be_within(0, high, text, whole=False)}")
-        return float(value)
-
-    return parse

@@ -81,12 +81,15 @@ def test_one_network_learns_two_boards_within_a_minute(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_student_may_begin_with_a_policy(tmp_path: Path) -> None:
-    """It clears the stage before it has learned anything."""
+@pytest.mark.parametrize(("epsilon", "clears"), [("0", 3), ("1", 0)])
+def test_a_student_may_begin_with_a_policy(epsilon: str, clears: int, tmp_path: Path) -> None:
+    """It clears the stage before it has learned anything, unless evaluations play at random."""
     begin = ("--network", "small", "--initial-policy", "mario-1-1", "--steps", "80", "--eval-every", "80")
-    done = run_program("distill", "mario-1-1", *begin, "--eval-episodes", "3", "--json", cwd=tmp_path)
+    evaluated = ("--eval-episodes", "3", "--eval-epsilon", epsilon, "--json")
+    done = run_program("distill", "mario-1-1", *begin, *evaluated, cwd=tmp_path)
     evaluation, summary = json_lines(done.stdout)
-    assert (evaluation["tasks"][0]["clears"], summary["updates"]) == (3, 0)
+    assert (evaluation["tasks"][0]["clears"], summary["updates"]) == (clears, 0)
+    assert policy_metadata(tmp_path / "distilled.safetensors")["evaluation"]["epsilon"] == float(epsilon)
 
 
 @pytest.mark.long
