@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 def epsilon_ladder(lanes: int, epsilon: float) -> NDArray[np.float64]:
     """Final epsilon of each lane [lanes], epsilon^(1 + 7 i / (N - 1)) (Horgan et al. 2018, section 4).
 
-    0.4 gives 0.4 to 0.0007. A single lane gets the middle of the ladder.
+    0.4 gives 0.4 to 0.0007. A single lane gets epsilon itself.
     """
-    places = np.linspace(0, 1, lanes) if lanes > 1 else np.array([0.5])
-    ladder: NDArray[np.float64] = epsilon ** (1 + 7 * places)
+    ladder: NDArray[np.float64] = epsilon ** (1 + 7 * np.linspace(0, 1, lanes))
     return ladder
 
 

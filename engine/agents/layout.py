@@ -34,13 +34,14 @@ def placed(network: nn.Module, device: torch.device) -> nn.Module:
     return network
 
 
-def as_input(obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """Observations for a network: uint8 ones as `dtype`, floats as they are, since `dtype` may not hold them exactly.
+def as_input(network: nn.Module, obs: Tensor, dtype: torch.dtype) -> Tensor:
+    """Observations for a network: uint8 ones on a CPU as `dtype`, if the network says with `takes_floats` that it sees
+    the same in both; otherwise as they are.
 
-    Stacks of four screens [batch, 4, height, width] on a CPU get the layout of `for_convolutions` at once, in a quarter
-    of the time that PyTorch takes.
+    Stacks of four screens [batch, 4, height, width] get the layout of `for_convolutions` at once, in a quarter of the
+    time that PyTorch takes.
     """
-    if obs.is_floating_point() or obs.device.type == "cuda":  # on CUDA the networks convert them
+    if obs.dtype != torch.uint8 or obs.device.type == "cuda" or not getattr(network, "takes_floats", False):
         return obs
     if obs.dim() == 4 and obs.shape[1] == _STACK and _channels_last_pays(obs.device, dtype):
         obs = _channels_last(obs)

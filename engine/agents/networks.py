@@ -90,6 +90,9 @@ class DuelingQNetwork(nn.Module):
         hidden: width of each of the two streams.
     """
 
+    takes_floats = True
+    """Whether floats from 0 to 255 are the same as uint8; see `engine.agents.layout.as_input`."""
+
     def __init__(
         self, stack: int, frame_shape: tuple[int, ...], actions: int, torso: str = "nature", hidden: int = 256
     ) -> None:
@@ -117,7 +120,8 @@ class DuelingQNetwork(nn.Module):
 
 
 class VectorQNetwork(nn.Module):
-    """Two layers for vectors, then a value stream and an advantage stream.
+    """Two layers for vectors, then a value stream and an advantage stream. In float32 whatever the precision: as
+    bfloat16, 1000 and 1002 are the same number.
 
     Args:
         stack: frames in an observation.
@@ -136,8 +140,9 @@ class VectorQNetwork(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Q-values float32 [batch, actions] of observations float32 [batch, stack, numbers]."""
-        features = self.features(obs.flatten(1))
-        return dueling(through(self.value, features), through(self.advantage, features))
+        with torch.autocast(obs.device.type, enabled=False):
+            features = self.features(obs.flatten(1))
+            return dueling(through(self.value, features), through(self.advantage, features))
 
 
 def as_planes(obs: Tensor) -> Tensor:

@@ -143,7 +143,7 @@ class CommonOptions:
         0.0,
         "learning",
         "share of the gap to the best action's value that the target of an action loses, so that values differ more "
-        "(Bellemare et al. 2016); must be 0 with --game tetris",
+        "(Bellemare et al. 2016); must be 0 if actions may be illegal",
         low=0.0,
         high=0.95,
     )

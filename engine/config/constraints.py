@@ -20,6 +20,12 @@ def check_together(config: RunConfig) -> None:
     _check_device(config.device)
     check_ray(config.ray)
     config.game_info.check(config)
+    if config.advantage_learning and config.game_info.spec(config).masked:
+        raise ConfigError(
+            "advantage_learning",
+            f"must be 0 with actions that may be illegal, whose Q-values are not learned, got "
+            f"{config.advantage_learning:g}",
+        )
     lanes = config.processes * config.parallel_envs
     least = lanes * (config.n_step + SPARE_STEPS)
     if config.buffer_size < least:

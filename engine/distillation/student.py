@@ -99,7 +99,7 @@ class Student:
         """What a part of a batch contributes to the gradients, the mean loss and the mean agreement."""
         wanted = torch.from_numpy(labels[part])
         with autocast("cpu", self._precision):
-            images = as_input(torch.from_numpy(obs[part]), getattr(torch, self._precision))
+            images = as_input(self.network, torch.from_numpy(obs[part]), getattr(torch, self._precision))
             q: Tensor = self.network(images)
         share = len(wanted) / len(obs)
         loss = share * distillation_loss(q, wanted)

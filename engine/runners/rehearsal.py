@@ -38,7 +38,9 @@ def rehearse_acting(config: RunConfig, device: torch.device, log: Callable[[str]
         if device.type == "cpu":
             obs = np.stack([np.asarray(frames)] * env.spec.stack, 1)
             with torch.no_grad():
-                make_networks(config, env.spec)[0](as_input(torch.from_numpy(obs), torch.bfloat16).float())
+                network = make_networks(config, env.spec)[0]
+                images = as_input(network, torch.from_numpy(obs), torch.bfloat16)
+                network(images.float() if images.dtype == torch.bfloat16 else images)
         return env.spec
     finally:
         env.close()

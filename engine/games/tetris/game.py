@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.config.conditions import Conditions
-from engine.config.fields import ConfigError
 from engine.config.game import PersonKeys, Preset, Spec
 from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
 from engine.config.run_config import RunConfig
@@ -161,12 +160,3 @@ class Tetris(BoardGame):
 
         options = options_of(config)
         return RewardCurriculum(options.curriculum_steps, begin) if options.curriculum else None
-
-    def check(self, config: RunConfig) -> None:
-        super().check(config)
-        if config.advantage_learning:
-            raise ConfigError(
-                "advantage_learning",
-                "must be 0 with --game tetris, whose illegal actions have no values, "
-                f"got {config.advantage_learning:g}",
-            )

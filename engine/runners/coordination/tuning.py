@@ -24,7 +24,7 @@ _KEPT: dict[Tunable, tuple[str, ...]] = {
     "learning_rate": ("learning_rate",),
     "epsilon_scale": ("epsilon",),
     "replay_ratio": ("replay_ratio",),
-    "gamma": ("gamma",),
+    "gamma": ("gamma", "final_gamma"),
 }
 """Settings changed while running that a resumed run keeps, with the options that override each. Beta is not among them:
 it anneals, and the replay restores it."""
@@ -44,13 +44,16 @@ class Tuning:
 
     def resume(self, checkpoint: Path, extra: Extra, *, same_task: bool) -> None:
         """Change settings again as they were at a checkpoint, unless an option or another task overrides that."""
-        config = self._config
+        config, kept = self._config, set[Tunable]()
         for name, value in extra.tuned.items():
-            is_kept = same_task or name not in _SET_BY_SCHEDULE
-            if is_kept and unchanged(config, checkpoint, *_KEPT[name]):
+            may_keep = same_task or name not in _SET_BY_SCHEDULE
+            if may_keep and unchanged(config, checkpoint, *_KEPT[name]):
+                kept.add(name)
                 self._tune(name, value)
             else:  # so that the run's history does not suggest that the old value still holds
                 self._report(name, before=value, now=self._values[name])
+        if "gamma" not in kept or self._values["gamma"] == config.final_gamma:  # otherwise it is the user's own
+            self._follow_rate()
         begin = 0 if same_task else self._counters.env_steps
         self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate, begin)
         if self._schedule is None or not unchanged(config, checkpoint, *schedule_options(config)):
@@ -90,8 +93,16 @@ class Tuning:
         if after != before:
             self._change("learning_rate", after)
         set_by_user = self._values["gamma"] != config.gamma
-        if after <= CUT * config.learning_rate < before and config.final_gamma is not None and not set_by_user:
-            self._change("gamma", config.final_gamma)
+        if after <= CUT * config.learning_rate < before and not set_by_user:
+            self._follow_rate()
+
+    def _follow_rate(self) -> None:
+        """Set the discount factor that belongs to the learning rate, if the run has a final one."""
+        config = self._config
+        is_low = self._learner.agent.learning_rate <= CUT * config.learning_rate
+        wanted = config.final_gamma if is_low else config.gamma
+        if config.final_gamma is not None and wanted is not None and wanted != self._values["gamma"]:
+            self._change("gamma", wanted)
 
     @property
     def _values(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ from engine.agents import DoubleDQN, DuelingQNetwork, layout
 from engine.agents.exploration import annealed, epsilon_ladder, random_actions
 from engine.buffers import Batch
 from engine.games.tetris.network import ColumnsQNetwork
+from engine.runtime.devices import Precision
 from tests.support.agent import Table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -144,15 +145,36 @@ def test_mixed_precision_gives_every_weight_its_gradient() -> None:
 def test_the_memory_layout_of_screens_changes_no_value(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     screens = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.uint8))
     screens[0, :, 0, :4] = torch.tensor([0, 1, 254, 255], dtype=torch.uint8)
+    network = DuelingQNetwork(shape[0], shape[1:], 3)
     for trains in (False, True):
         with torch.set_grad_enabled(trains):
-            given = layout.as_input(screens, dtype)
+            given = layout.as_input(network, screens, dtype)
             images = layout.for_convolutions(given)
         assert given.dtype == dtype
         assert torch.equal(given.to(torch.uint8), screens)
         assert torch.equal(images, given)
         last = dtype == torch.bfloat16 or trains
         assert images.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+class Scaled(nn.Module):
+    def forward(self, obs: Tensor) -> Tensor:
+        return obs / 255 if obs.dtype == torch.uint8 else obs.float()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_network_of_ones_own_always_sees_bytes(precision: Precision) -> None:
+    """A network that divides bytes by 255, and nothing else, would otherwise learn from one input and play another."""
+    seen: list[torch.dtype] = []
+    networks = [nn.Sequential(nn.Flatten(), Scaled(), nn.Linear(4 * 50 * 60, 3)) for _ in range(2)]
+    for network in networks:
+        network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
+    agent = DoubleDQN(*networks, device=torch.device("cpu"), learning_rate=1e-3, precision=precision)
+    batch, weights = batch_of(4)
+    agent.update(batch, weights)
+    agent.act(batch.obs)
+    agent.play(batch.obs)
+    assert len(seen) >= 5 and {*seen} == {torch.uint8}
 
 
 def batch_of(size: int, seed: int = 0) -> tuple[Batch, np.ndarray]:
@@ -303,6 +325,7 @@ def test_epsilon_ladder_of_ape_x() -> None:
     assert annealed(ladder, 0, 100).tolist() == [1.0] * 8
     assert annealed(ladder, 50, 100)[0] == pytest.approx(0.7)
     assert annealed(ladder, 500, 100) == pytest.approx(ladder)
+    assert epsilon_ladder(1, 0.4) == pytest.approx([0.4])
 
 
 def test_the_policy_is_a_slow_average_of_the_online_network() -> None:

@@ -102,6 +102,15 @@ def test_a_gamma_that_the_user_sets_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_final_gamma_that_is_given_after_the_cut_holds_at_once(tmp_path: Path) -> None:
+    before = checkpoint_of(train(tmp_path, {**SNAKE, "final_gamma": None}, 600))
+    reports = train(tmp_path / "resumed", {**SNAKE, "final_gamma": 0.995}, 610, before)
+    assert [(change.name, change.value) for change in of_kind(Changed, reports)] == [("gamma", 0.995)]
+    again = train(tmp_path / "again", {**SNAKE, "final_gamma": 0.99}, 620, checkpoint_of(reports))
+    assert [change.value for change in of_kind(Changed, again)] == [0.98, 0.99]
+
+
+@pytest.mark.long
 def test_advantage_learning_changes_with_the_cut_also_in_a_resumed_run(tmp_path: Path) -> None:
     def run(name: str, steps: int = 700, before: Path | None = None, **options: float | None) -> Path:
         return checkpoint_of(train(tmp_path / name, {**SNAKE, "advantage_learning": 0.5, **options}, steps, before))
@@ -140,6 +149,6 @@ def test_scores_under_other_conditions_are_not_its_best(game: str, tmp_path: Pat
 def test_another_schedule_or_learning_rate_starts_anew(tmp_path: Path) -> None:
     before = checkpoint_of(train(tmp_path, SNAKE, 600))
     reports = train(tmp_path / "resumed", {**SNAKE, "learning_rate": 2 * RATE}, 610, before)
-    assert [change.value for change in of_kind(Changed, reports)] == [2 * RATE]
+    assert [change.value for change in of_kind(Changed, reports)] == [2 * RATE, 0.98]
     constant = train(tmp_path / "constant", {**SNAKE, "learning_rate_schedule": "constant"}, 1200, before)
     assert not of_kind(Changed, constant)
