@@ -65,8 +65,8 @@ class Gym(Game):
     person_options = {name: how for name, how in played_options.items() if name != "network"}
     sample_bytes = 400
     presets = {
-        # Mnih et al. 2015 with the evaluation protocol of Machado et al. 2018: sticky actions, no end at the loss of a
-        # life, 30 minutes of 60 frames per second.
+        # The agent of this program with the evaluation protocol of Machado et al. 2018: sticky actions, no end at the
+        # loss of a life, 30 minutes of 60 frames per second. Learns 8 samples per step, as Mnih et al. 2015.
         "atari": Preset(
             "DQN on Atari, protocol of Machado et al. 2018",
             {
@@ -82,14 +82,14 @@ class Gym(Game):
                 "reward": "sign",
                 "steps": 10_000_000,
                 "parallel_envs": 8,
-                "batch_size": 32,
+                "batch_size": 128,
                 "replay_ratio": 8.0,
-                "n_step": 1,
+                "n_step": 3,
                 "buffer_size": 200_000,
                 "burnin": 20_000,
                 "learning_rate": 2.5e-4,
                 "epsilon": 0.1,
-                "epsilon_steps": 250_000,
+                "epsilon_steps": 100_000,
                 "eval_every": 250_000,
                 "eval_episodes": 8,
             },
