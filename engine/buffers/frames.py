@@ -87,7 +87,7 @@ class FrameStorage:
         action_limit: actions must be below it, such as the number of a game's actions.
         mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
         frame_dtype: of the elements of a frame.
-        priorities: whether initial priorities are passed to `append` and stored.
+        priorities: whether initial priorities are passed to `append` and stored. Files always store priorities.
         memory: where the arrays are allocated (default: in this process). Existing contents are kept, unless they are
             damaged; see `MappedMemory`.
     """
@@ -115,6 +115,7 @@ class FrameStorage:
         self.action_limit, self.mask_actions = action_limit, mask_actions
         self._powers = np.empty(n_step + 1)
         self.gamma = gamma
+        self.memory = HostMemory() if memory is None else memory
         layout: Layout = {
             "frames": ((lanes, capacity, *frame_shape), self.frame_dtype),
             "records": ((lanes, capacity), _RECORD),
@@ -124,9 +125,8 @@ class FrameStorage:
             "open_start": ((lanes,), np.int64),  # first entry of the episode in progress
             **({"masks": ((lanes, capacity, mask_actions), np.bool_)} if mask_actions else {}),
             # Absolute TD errors; NO_PRIORITY if an episode was cut off before its actor could tell them.
-            **({"priorities": ((lanes, capacity), np.float32)} if priorities else {}),
+            **({"priorities": ((lanes, capacity), np.float32)} if priorities or self.memory.on_disk else {}),
         }
-        self.memory = HostMemory() if memory is None else memory
         arrays = self.memory.arrays(layout)
         self.frames, self.masks, self._records = arrays["frames"], arrays.get("masks"), arrays["records"]
         self.actions, self.rewards = self._records["actions"], self._records["rewards"]
@@ -267,6 +267,15 @@ class FrameStorage:
         """Start reading the frames of transitions that will be gathered soon, if they are on disk."""
         rows = lanes * self.capacity + (entries - self.stack + 1) % self.capacity
         self.memory.prefetch("frames", rows, self.stack + self.n_step)
+
+    def keep_priorities(
+        self, lanes: NDArray[np.int64], entries: NDArray[np.int64], td_errors: NDArray[np.float32]
+    ) -> None:
+        """Store absolute TD errors [batch] of entries that have not been overwritten, in files: a process that opens
+        them later goes on with these."""
+        if self.memory.on_disk and self.priorities is not None:
+            held = entries >= self.written[lanes] - self.capacity
+            self.priorities[lanes[held], entries[held] % self.capacity] = td_errors[held]
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The contents for a checkpoint: views of the arrays, not copies."""

@@ -172,6 +172,7 @@ class PrioritizedSampler:
         self._max_priority = max(self._max_priority, float(priorities.max()))
         self._count += _update_drawn(self._tree.nodes, self._tree.starts, self._seen, self._storage.capacity,
                           np.empty(priorities.size, np.int64), sample.lanes, sample.entries, priorities)  # fmt: skip
+        self._storage.keep_priorities(sample.lanes, sample.entries, td_errors)
         self.beta = min(1.0, self.beta + self._beta_annealing)
 
     def survey(self) -> Survey:

@@ -200,6 +200,26 @@ def test_priorities_cover_a_reopened_replay(tmp_path: Path) -> None:
     assert drawn.weights.min() == 1
 
 
+@pytest.mark.parametrize("steps", [40, 500])  # with free slots left, and with none
+def test_files_keep_the_priorities(steps: int, tmp_path: Path) -> None:
+    def opened() -> PrioritizedReplayBuffer:
+        return PrioritizedReplayBuffer(
+            LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, memory=MappedMemory(tmp_path)
+        )
+
+    before, random = opened(), np.random.default_rng(0)
+    append(before.storage, steps, writer=0, seed=0)
+    before.sampler.on_append()
+    for _ in range(20):
+        _, sample = before.sample(32, random)
+        before.update_priorities(sample, random.uniform(0, 3, 32).astype(np.float32))
+    wanted = before.state()["sampler.priorities"].copy()
+    before.close()
+    again = opened().state()["sampler.priorities"]
+    known = wanted > 0
+    assert known.sum() > 50 and np.array_equal(again[known], wanted[known])
+
+
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])
 @pytest.mark.parametrize("steps", [40, 500])  # with free slots left, and with none
 def test_a_state_replaces_the_contents_of_the_files(kind: type[ReplayBuffer], steps: int, tmp_path: Path) -> None:
@@ -243,7 +263,7 @@ def test_mapped_files_reserve_their_disk_space(tmp_path: Path) -> None:
     os.truncate(frames, len(content))
     make_storage(MappedMemory(tmp_path))
     files = list(tmp_path.glob("*.bin"))
-    assert len(files) == 6
+    assert len(files) == 7
     for path in files:
         assert path.stat().st_blocks * 512 >= path.stat().st_size > 0, path
 
