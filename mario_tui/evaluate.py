@@ -155,7 +155,7 @@ def _result(r: Evaluated) -> str:
         ", ".join((f"mean return {_value(r.mean_return)}", *means, f"length {r.mean_length:,.0f} environment steps"))
     )
     starts = f"{r.noop_min} to {r.noop_max} no-op frames, " if r.emulator else ""
-    sticky = f"sticky actions {r.sticky_actions:g}, " if r.emulator else ""
+    sticky = f"sticky actions {r.sticky_actions:g}, " if r.sticky_actions is not None else ""
     lines.append(f"{starts}epsilon {r.epsilon:g}, {sticky}seed {r.seed}, {r.seconds:.0f} s")
     return "\n".join(lines)
 

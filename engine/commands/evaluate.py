@@ -102,6 +102,10 @@ def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[Ev
     clears = sum(episode.success for episode in played)
     low, high = wilson(clears, len(played))
     mean, mean_low, mean_high = mean_interval([episode.episode_return for episode in played])
+    conditions = {
+        name: getattr(options, name) if name in game_of(metadata["game"]).conditions else metadata.get(name)
+        for name in ("noop_min", "noop_max", "sticky_actions")
+    }
     send(
         Evaluated(
             policy=str(options.policy),
@@ -117,9 +121,9 @@ def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[Ev
             emulator=own.get("emulator") or metadata.get("emulator", ""),
             episodes=len(played),
             epsilon=options.epsilon,
-            noop_min=options.noop_min,
-            noop_max=options.noop_max,
-            sticky_actions=options.sticky_actions,
+            noop_min=conditions["noop_min"],
+            noop_max=conditions["noop_max"],
+            sticky_actions=conditions["sticky_actions"],
             seed=options.seed,
             clears=clears,
             clear_rate=clears / len(played),

@@ -49,9 +49,9 @@ class Evaluated(Message, frozen=True):
     emulator: str
     episodes: int
     epsilon: float
-    sticky_actions: float
-    noop_min: int
-    noop_max: int
+    sticky_actions: float | None  # this and the no-ops: None for games without them
+    noop_min: int | None
+    noop_max: int | None
     seed: int
     clears: int
     clear_rate: float

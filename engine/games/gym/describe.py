@@ -31,7 +31,8 @@ from engine.runtime.text import printable
 _ACCEPTED = "accepted: Box of numbers (a vector, or an image), Discrete and MultiBinary"
 _STEPS = 10_000
 """Random steps whose observations are averaged."""
-_SMALLEST_DEVIATION = 1e-2
+_SMALLEST_DEVIATION = 1e-6
+"""Numbers that deviate less are as good as constant, and only shifted."""
 _CLOSE_S = 5.0
 _opened: list[gymnasium.Env[Any, Any]] = []
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -100,7 +101,13 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
         first, info = made.reset(seed=0)
     except Exception as error:
         raise ConfigError("env", f"{env}: reset raises {described_error(error)}") from None
-    spec = made.spec
+    spec, game = made.spec, made.unwrapped
+    of_game: dict[str, Any] = {}
+    if hasattr(game, "ale"):
+        of_game = {
+            "frame_skip": round(float(np.mean(game._frameskip))),  # type: ignore[attr-defined]
+            "sticky_actions": float(game.ale.getFloat("repeat_action_probability")),
+        }
     spaces = msgspec.structs.replace(
         _observed(env, made.observation_space),
         asked=asked,
@@ -112,6 +119,7 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
         frames_per_s=_frames_per_s(made),
         renders="rgb_array" in (made.metadata.get("render_modes") or ()) and _renders(env, env_args, env_import),
         keys=_keys(made, actions),
+        **of_game,
     )
     seen = Observations(spaces, View(spaces.shape, "float32", 1))
     try:

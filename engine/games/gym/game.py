@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +158,19 @@ class Gym(Game):
         if spaces.asked != asked_of(config.values()):
             raise ConfigError("spaces", "must be those of its environment")
         view = view_of(options)
+        if options.frame_skip > 1 and spaces.frame_skip > 1:
+            raise ConfigError(
+                "frame_skip",
+                f"must be 1, because {options.env} skips {spaces.frame_skip} frames itself (unless --env-args has "
+                f'"frameskip": 1), got {options.frame_skip}',
+            )
+        if options.sticky_actions and spaces.sticky_actions:
+            raise ConfigError(
+                "sticky_actions",
+                f"must be 0, because {options.env} repeats actions itself with a probability of "
+                f'{spaces.sticky_actions:g} (unless --env-args has "repeat_action_probability": 0.0), '
+                f"got {options.sticky_actions:g}",
+            )
         if options.max_of_two and options.frame_skip == 1:
             raise ConfigError("max_of_two", "needs --frame-skip 2 or more")
         fitting = _fitting(view.frame_shape)
@@ -203,7 +217,10 @@ class Gym(Game):
     ) -> Lanes:
         from engine.games.gym.lanes import GymLanes
 
-        return GymLanes(options_of(config), config.spec, lanes, seed=seed)
+        options = options_of(config)
+        if once:
+            options = dataclasses.replace(options, life_ends=False)  # evaluations play whole games, as `eval` does
+        return GymLanes(options, config.spec, lanes, seed=seed)
 
     def lanes_of_policy(
         self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any

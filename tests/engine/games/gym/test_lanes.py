@@ -149,6 +149,14 @@ def test_the_loss_of_a_life_ends_what_is_learned_but_not_the_episode() -> None:
 
 
 @pytest.mark.usefixtures("_fresh")
+def test_evaluations_do_not_end_at_the_loss_of_a_life() -> None:
+    config = make_config({"game": FAULTY, "env_args": '{"fault": "life", "good": 3}', "life_ends": True})
+    lanes = make_lanes(config, 1, threads=1, seed=0, once=True)
+    lanes.reset()
+    assert not any(step.terminated[0] for step in steps(lanes, 0, 6))
+
+
+@pytest.mark.usefixtures("_fresh")
 @pytest.mark.parametrize(
     ("fault", "said"),
     [

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
 from engine.config.reading import as_given, followed, load_toml, make_config, with_task
 from engine.errors import UserError
+from engine.games.gym.observations import Observations
 from engine.games.gym.spaces import CARTPOLE, Spaces, ask, parsed
+from engine.games.gym.view import View
 from tests.support.gym_envs import CORRIDOR, FAULTY, HERE, SQUARES
 
 
@@ -66,6 +69,11 @@ def test_statistics_are_those_of_random_play() -> None:
     assert len(spaces.mean) == len(spaces.deviation) == 4
     assert all(abs(mean) < 0.1 for mean in spaces.mean) and 0.3 < spaces.deviation[1] < 1.0
     assert told(f"{HERE}:Corridor-v0", '{"flat": true}', normalize=True).mean[16] == 0.125  # only legal actions
+    car = told("MountainCar-v0", normalize=True)
+    assert 0.002 < car.deviation[1] < 0.01  # velocities are small numbers, not constant ones
+    seen = Observations(car, View(car.shape, "float32", 1))
+    near, nearer = (seen.frame(np.array([place, 0.0], np.float32)) for place in (0.3, 0.49))
+    assert nearer[0] > near[0] + 1  # far beyond what random play reaches
 
 
 @pytest.mark.parametrize(
@@ -94,6 +102,14 @@ def test_statistics_are_those_of_random_play() -> None:
         ({"game": SQUARES, "observation": "84"}, "--observation must be auto, raw, or WxH-gray or WxH-color"),
         ({"game": "gym", "network": "nature"}, "--network must be one of auto, mlp, MODULE:CLASS, got 'nature'"),
         ({"game": SQUARES, "normalize": True}, "--normalize must be off for "),
+        (
+            {"game": "gym:ALE/Pong-v5", "max_of_two": True},
+            "--frame-skip must be 1, because ALE/Pong-v5 skips 4 frames itself (unless --env-args has ",
+        ),
+        (
+            {"game": "gym:ALE/Pong-v5", "sticky_actions": 0.25},
+            "--sticky-actions must be 0, because ALE/Pong-v5 repeats actions itself with a probability of 0.25 (unless",
+        ),
     ],
 )
 def test_what_can_not_be_played_is_one_line(options: dict[str, Any], line: str) -> None:
