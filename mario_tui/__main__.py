@@ -1,5 +1,19 @@
-"""`python -m mario_tui` runs `mario-tui`."""
+"""`mario-tui` and `python -m mario_tui`: runs the command line. Ctrl-C ends it without a traceback also while Python
+still imports it."""
 
-from mario_tui.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Console entry point."""
+    try:
+        from mario_tui import cli
+    except KeyboardInterrupt:
+        sys.exit(130)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -57,7 +57,7 @@ _OTHER_WORDS = {
 
 
 def main() -> None:
-    """Console entry point."""
+    """Run what the command line says, and exit with its status."""
     sys.stdout, sys.stderr = sys.stdout or nowhere(), sys.stderr or nowhere()  # they are None if they were closed
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

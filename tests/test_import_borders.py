@@ -81,7 +81,7 @@ def test_wheel_holds_both_packages_the_themes_and_the_command(tmp_path: Path) ->
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
-        assert b"mario-tui = mario_tui.cli:main" in archive.read(entry_points)
+        assert b"mario-tui = mario_tui.__main__:main" in archive.read(entry_points)
     assert {f"mario_tui/themes/{path.name}" for path in (ROOT / "themes").glob("*.toml")} <= names
     assert {"engine/host/supervisor.py", "mario_tui/app.py", "mario_tui/app.tcss"} <= names
     assert not any(name.endswith(".nes") or name.startswith("tests/") for name in names)

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -400,6 +401,20 @@ def test_several_policies_are_evaluated_into_one_table(tmp_path: Path, capsys: p
     assert rows[0][:5] == [run_folder.name, "best of the run", "2", "cleared 100%", "34% to 100% (Wilson)"]
     assert rows[1][:3] == ["tetris-7x14", "included", "2"]
     assert rows[1][3].startswith("score ") and rows[1][4].endswith("(Student's t)")
+
+
+def test_ctrl_c_during_the_imports_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    interrupted = """
+import os, runpy, signal, sys
+class Interrupt:
+    def find_spec(self, name, *others):
+        if name == "engine.errors":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+runpy.run_module("mario_tui", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, cwd=tmp_path, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:
