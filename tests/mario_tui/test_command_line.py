@@ -153,7 +153,7 @@ def test_a_run_dir_that_is_not_there_is_refused(
         (["play", "--human", "--epsilon", "0.1"], "--epsilon can't be combined with --human; it is for policies"),
         (["play", "--hold", "100"], "--hold needs --human"),
         (["play", "--human", "--noop-max", "0"], "--noop-max can't be combined with --human; it is for policies"),
-        (["distill", "mario-1-1", "--minutes", "0"], "--minutes must be between 0.01 and 100000, got '0'"),
+        (["distill", "mario-1-1", "--minutes", "0"], "--minutes must be between 0.01 and 100,000, got '0'"),
         (["distill", "mario-1-1", "--into", "one.pt"], "--into must end in .safetensors, got 'one.pt'"),
         (
             ["distill", "mario-1-1", "--into", "no/one.safetensors"],
