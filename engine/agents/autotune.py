@@ -128,9 +128,10 @@ def choose(
     if saved is None or saved["device"] != device.type:
         saved = {}
     precision: Precision = "float32"
-    if config.amp and "precision" in saved:
+    may_mix = config.amp and spec.frame_dtype == "uint8"  # of other numbers, bfloat16 takes 1000 and 1002 for the same
+    if may_mix and "precision" in saved:
         precision = saved["precision"]
-    elif config.amp and device.type == "cpu":
+    elif may_mix and device.type == "cpu":
         size = config.batch_size if config.batch_size != AUTO else 256
         shapes = {
             "network": config.network_name, "frame_shape": spec.frame_shape, "stack": spec.stack,
@@ -138,7 +139,7 @@ def choose(
             "double_q": config.double_q,
         }  # fmt: skip
         precision = remembered(shapes, lambda: faster_precision(build, random_batch(size, spec)))
-    elif config.amp:
+    elif may_mix:
         precision = gpu_precision(device)
     batch_size = config.batch_size
     if batch_size == AUTO and "batch_size" in saved:

@@ -35,8 +35,8 @@ def placed(network: nn.Module, device: torch.device) -> nn.Module:
 
 
 def as_input(network: nn.Module, obs: Tensor, dtype: torch.dtype) -> Tensor:
-    """Observations for a network: uint8 ones on a CPU as `dtype`, if the network says with `takes_floats` that it sees
-    the same in both; otherwise as they are.
+    """Observations for a network. If it says with `takes_floats` that floats from 0 to 255 are the same to it as uint8,
+    uint8 becomes `dtype`, except on CUDA, where the network converts it. All others stay as they are.
 
     Stacks of four screens [batch, 4, height, width] get the layout of `for_convolutions` at once, in a quarter of the
     time that PyTorch takes.

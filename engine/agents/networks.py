@@ -120,8 +120,7 @@ class DuelingQNetwork(nn.Module):
 
 
 class VectorQNetwork(nn.Module):
-    """Two layers for vectors, then a value stream and an advantage stream. In float32 whatever the precision: as
-    bfloat16, 1000 and 1002 are the same number.
+    """Two layers for vectors, then a value stream and an advantage stream.
 
     Args:
         stack: frames in an observation.
@@ -140,9 +139,8 @@ class VectorQNetwork(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Q-values float32 [batch, actions] of observations float32 [batch, stack, numbers]."""
-        with torch.autocast(obs.device.type, enabled=False):
-            features = self.features(obs.flatten(1))
-            return dueling(through(self.value, features), through(self.advantage, features))
+        features = self.features(obs.flatten(1))
+        return dueling(through(self.value, features), through(self.advantage, features))
 
 
 def as_planes(obs: Tensor) -> Tensor:

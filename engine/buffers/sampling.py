@@ -198,6 +198,9 @@ class PrioritizedSampler:
         lanes, slots = (part.ravel() for part in np.indices(state["priorities"].shape))
         self._count = self._tree.set(lanes * self._storage.capacity + slots, state["priorities"].ravel())
         self._max_priority = float(state["largest"][0])
+        if self._storage.priorities is not None and self._alpha > 0:
+            td_errors = state["priorities"] ** (1 / self._alpha) - EPSILON
+            self._storage.priorities[lanes, slots] = np.where(state["priorities"] > 0, td_errors, NO_PRIORITY).ravel()
         self._seen[:], self._prioritized[:] = state["seen"], state["weighed"]
 
     def _initial(self, lanes: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.float64] | float:
@@ -205,9 +208,10 @@ class PrioritizedSampler:
             return self._max_priority
         td_errors = self._storage.priorities[lanes, entries % self._storage.capacity]
         told = td_errors != NO_PRIORITY
+        raised = self._raised(td_errors[told])
+        self._max_priority = float(raised.max(initial=self._max_priority))
         priorities = np.full(lanes.size, self._max_priority)
-        priorities[told] = self._raised(td_errors[told])
-        self._max_priority = float(priorities.max(initial=self._max_priority))
+        priorities[told] = raised
         return priorities
 
     def _raised(self, td_errors: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ def check_together(config: RunConfig) -> None:
     if config.advantage_learning and config.game_info.spec(config).masked:
         raise ConfigError(
             "advantage_learning",
-            f"must be 0 with actions that may be illegal, whose Q-values are not learned, got "
+            f"must be 0 if actions can be illegal, because their Q-values are not learned, got "
             f"{config.advantage_learning:g}",
         )
     lanes = config.processes * config.parallel_envs

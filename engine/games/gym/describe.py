@@ -32,7 +32,10 @@ _ACCEPTED = "accepted: Box of numbers (a vector, or an image), Discrete and Mult
 _STEPS = 10_000
 """Random steps whose observations are averaged."""
 _SMALLEST_DEVIATION = 1e-6
-"""Numbers that deviate less are as good as constant, and only shifted."""
+"""Numbers that deviate less count as constant: they are shifted, and not scaled."""
+_FARTHEST = 100.0
+"""Numbers of deviations beyond which a number is clipped. The deviations are those of random play, which a trained
+agent leaves far behind."""
 _CLOSE_S = 5.0
 _opened: list[gymnasium.Env[Any, Any]] = []
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -101,13 +104,7 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
         first, info = made.reset(seed=0)
     except Exception as error:
         raise ConfigError("env", f"{env}: reset raises {described_error(error)}") from None
-    spec, game = made.spec, made.unwrapped
-    of_game: dict[str, Any] = {}
-    if hasattr(game, "ale"):
-        of_game = {
-            "frame_skip": round(float(np.mean(game._frameskip))),  # type: ignore[attr-defined]
-            "sticky_actions": float(game.ale.getFloat("repeat_action_probability")),
-        }
+    spec = made.spec
     spaces = msgspec.structs.replace(
         _observed(env, made.observation_space),
         asked=asked,
@@ -119,7 +116,7 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
         frames_per_s=_frames_per_s(made),
         renders="rgb_array" in (made.metadata.get("render_modes") or ()) and _renders(env, env_args, env_import),
         keys=_keys(made, actions),
-        **of_game,
+        **_done_by_itself(made.unwrapped),
     )
     seen = Observations(spaces, View(spaces.shape, "float32", 1))
     try:
@@ -133,7 +130,7 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
             mean, deviation = _statistics(made, seen, actions)
         except Exception as error:
             raise ConfigError("env", f"{env}: in random play {described_error(error)}") from None
-        spaces = msgspec.structs.replace(spaces, mean=mean, deviation=deviation)
+        spaces = msgspec.structs.replace(spaces, mean=mean, deviation=deviation, farthest=_FARTHEST)
     return spaces
 
 
@@ -205,6 +202,15 @@ def _action_names(made: gymnasium.Env[Any, Any], count: int) -> tuple[str, ...]:
     return tuple(map(printable, names))
 
 
+def _done_by_itself(game: Any) -> dict[str, Any]:
+    """What games of the Arcade Learning Environment and MinAtar do without being asked: skipped frames, repeated
+    actions."""
+    if hasattr(game, "ale"):
+        skipped, sticky = np.mean(game._frameskip), game.ale.getFloat("repeat_action_probability")
+        return {"frame_skip": round(float(skipped)), "sticky_actions": float(sticky)}
+    return {"sticky_actions": float(getattr(getattr(game, "game", None), "sticky_action_prob", 0.0))}
+
+
 def _frames_per_s(made: gymnasium.Env[Any, Any]) -> float:
     """Its own steps per second. Those of the Arcade Learning Environment are several frames of 60 per second."""
     if hasattr(made.unwrapped, "ale"):
@@ -241,11 +247,9 @@ def _statistics(
         observation, _, terminated, truncated, info = made.step(actions.sample(legal))
         if terminated or truncated:
             observation, info = made.reset()
-    deviation = np.std(found, axis=0)
-    return (
-        tuple(np.mean(found, axis=0).astype(float).tolist()),
-        tuple(np.where(deviation < _SMALLEST_DEVIATION, 1.0, deviation).astype(float).tolist()),
-    )
+    exact = np.asarray(found, np.float64)  # in float32, rounding would give constants a deviation
+    deviation = exact.std(0)
+    return tuple(exact.mean(0).tolist()), tuple(np.where(deviation < _SMALLEST_DEVIATION, 1.0, deviation).tolist())
 
 
 def _shown(space: Space[Any]) -> str:

@@ -160,16 +160,14 @@ class Gym(Game):
         view = view_of(options)
         if options.frame_skip > 1 and spaces.frame_skip > 1:
             raise ConfigError(
-                "frame_skip",
-                f"must be 1, because {options.env} skips {spaces.frame_skip} frames itself (unless --env-args has "
-                f'"frameskip": 1), got {options.frame_skip}',
+                "max_of_two" if options.max_of_two else "frame_skip",
+                f"""needs --env-args '{{"frameskip": 1}}': {options.env} skips {spaces.frame_skip} frames itself""",
             )
         if options.sticky_actions and spaces.sticky_actions:
             raise ConfigError(
                 "sticky_actions",
-                f"must be 0, because {options.env} repeats actions itself with a probability of "
-                f'{spaces.sticky_actions:g} (unless --env-args has "repeat_action_probability": 0.0), '
-                f"got {options.sticky_actions:g}",
+                f"must be 0, because {options.env} repeats actions itself (with a probability of "
+                f"{spaces.sticky_actions:g}, which --env-args can change), got {options.sticky_actions:g}",
             )
         if options.max_of_two and options.frame_skip == 1:
             raise ConfigError("max_of_two", "needs --frame-skip 2 or more")
@@ -218,8 +216,8 @@ class Gym(Game):
         from engine.games.gym.lanes import GymLanes
 
         options = options_of(config)
-        if once:
-            options = dataclasses.replace(options, life_ends=False)  # evaluations play whole games, as `eval` does
+        if once:  # as in `eval`, a lost life does not empty the frame stack
+            options = dataclasses.replace(options, life_ends=False)
         return GymLanes(options, config.spec, lanes, seed=seed)
 
     def lanes_of_policy(

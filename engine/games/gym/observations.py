@@ -15,8 +15,6 @@ from engine.runtime.stored_arrays import LARGEST_OBSERVATION
 
 _SURELY_FINITE = 1e30
 """Sum of squares below which no number is NaN, infinite, or beyond `LARGEST_OBSERVATION`."""
-_FARTHEST = 100.0
-"""Largest number of deviations from the mean. They are those of random play, so a good agent goes far beyond."""
 Raw = NDArray[Any]
 """An observation: a vector [n], or an image [height, width, planes], of any dtype."""
 
@@ -68,7 +66,7 @@ class Observations:
         if spaces.kind != "image":
             if self._shift is None:
                 return raw
-            return ((raw - self._shift) / self._divide).clip(-_FARTHEST, _FARTHEST).astype(np.float32)
+            return ((raw - self._shift) / self._divide).clip(-spaces.farthest, spaces.farthest).astype(np.float32)
         pixels = raw if raw.dtype == np.uint8 and spaces.brightness == 1 else self._bright(raw)
         if view.size is not None:
             picture = Image.fromarray(pixels[:, :, 0] if self._flat else pixels)

@@ -61,7 +61,8 @@ class GymOptions(GameOptions):
     sticky_actions: float = option(
         0.0,
         "environment",
-        "probability of repeating the previous action (Machado et al. 2018: 0.25)",
+        "probability of repeating the previous action in each of the environment's own steps (Machado et al. 2018: "
+        "0.25)",
         low=0.0,
         high=0.99,
     )

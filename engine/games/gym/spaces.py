@@ -64,10 +64,12 @@ class Spaces(msgspec.Struct, frozen=True, kw_only=True):
     mean: Annotated[tuple[float, ...], msgspec.Meta(max_length=MAX_NUMBERS)] = ()
     deviation: Annotated[tuple[Annotated[float, msgspec.Meta(gt=0)], ...], msgspec.Meta(max_length=MAX_NUMBERS)] = ()
     """Mean and standard deviation of each number of a vector, with `normalize`."""
+    farthest: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    """Numbers of deviations beyond which a number is clipped."""
     frame_skip: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
-    """Frames of a game of the Arcade Learning Environment in each of its steps."""
+    """Frames of the game in each of its steps (Arcade Learning Environment)."""
     sticky_actions: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    """Probability with which such a game repeats the previous action by itself, in each frame."""
+    """Probability with which it repeats the previous action by itself (Arcade Learning Environment, MinAtar)."""
     renders: bool = False
     """Whether it draws pictures (`rgb_array`)."""
     keys: dict[str, Annotated[int, msgspec.Meta(ge=0, lt=MAX_ACTIONS)]] = {}

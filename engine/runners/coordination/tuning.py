@@ -11,7 +11,7 @@ import msgspec
 from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
 from engine.protocol.commands import Set, Tunable
 from engine.protocol.messages import Changed
-from engine.runners.changed_options import unchanged
+from engine.runners.changed_options import changed, unchanged
 from engine.runners.coordination.stats.counters import Counters
 from engine.runners.learning.checkpoint import refused
 from engine.runners.learning.learner import Learner
@@ -24,7 +24,7 @@ _KEPT: dict[Tunable, tuple[str, ...]] = {
     "learning_rate": ("learning_rate",),
     "epsilon_scale": ("epsilon",),
     "replay_ratio": ("replay_ratio",),
-    "gamma": ("gamma", "final_gamma"),
+    "gamma": ("gamma",),
 }
 """Settings changed while running that a resumed run keeps, with the options that override each. Beta is not among them:
 it anneals, and the replay restores it."""
@@ -52,7 +52,9 @@ class Tuning:
                 self._tune(name, value)
             else:  # so that the run's history does not suggest that the old value still holds
                 self._report(name, before=value, now=self._values[name])
-        if "gamma" not in kept or self._values["gamma"] == config.final_gamma:  # otherwise it is the user's own
+        before = changed(config, checkpoint, "final_gamma", "learning_rate")
+        set_by_user = "gamma" in kept and self._values["gamma"] != before.get("final_gamma", config.final_gamma)
+        if before and not set_by_user and config.learning_rate_schedule != "constant":
             self._follow_rate()
         begin = 0 if same_task else self._counters.env_steps
         self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate, begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,8 @@ def test_runs_with_equal_options_get_the_precision_that_was_measured_first(
     assert chosen("float32") == "bfloat16"  # near the threshold, another measurement says otherwise
     assert chosen("float32", batch_size=16) == "float32"  # other shapes
     assert chosen("bfloat16", amp=False) == "float32"
+    vectors = dataclasses.replace(SPEC, frame_dtype="float32")  # of 1000 and 1002, bfloat16 makes the same number
+    assert choose(make_config({}), vectors, torch.device("cpu"), 1, None, lambda text: None).precision == "float32"
     assert len(list(cache.iterdir())) == 2
     for file in cache.iterdir():
         file.write_text('{"precision": "float8"}')

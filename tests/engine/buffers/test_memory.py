@@ -213,11 +213,22 @@ def test_files_keep_the_priorities(steps: int, tmp_path: Path) -> None:
     for _ in range(20):
         _, sample = before.sample(32, random)
         before.update_priorities(sample, random.uniform(0, 3, 32).astype(np.float32))
-    wanted = before.state()["sampler.priorities"].copy()
+    append(before.storage, 8, writer=0, seed=1)  # gets the largest priority, and is not drawn
+    before.sampler.on_append()
+    wanted = {name: before.state()[f"sampler.{name}"].copy() for name in ("priorities", "largest")}
+    state = {name: array.copy() for name, array in before.state().items()}
     before.close()
-    again = opened().state()["sampler.priorities"]
-    known = wanted > 0
-    assert known.sum() > 50 and np.array_equal(again[known], wanted[known])
+    opened_again = opened()
+    again = opened_again.state()["sampler.priorities"]
+    new = wanted["priorities"] == wanted["largest"]
+    drawn = (wanted["priorities"] > 0) & (wanted["priorities"] != 1) & ~new
+    assert drawn.sum() > 50 and new.sum() > 8
+    assert np.array_equal(again[drawn], wanted["priorities"][drawn])
+    assert np.all(again[new] == again.max())
+    assert opened_again.load_state(state)
+    opened_again.close()
+    known = wanted["priorities"] > 0
+    assert np.allclose(opened().state()["sampler.priorities"][known], wanted["priorities"][known], rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])

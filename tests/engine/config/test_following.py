@@ -102,6 +102,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "num_actors": ({"num_actors": 3, "runner": "single"}, {"runner": "apex"}),
     "paths": ({"paths": True, "game": "tetris"}, {"game": "snake"}),
     "max_of_two": ({"game": "gym", "max_of_two": True, "frame_skip": 1}, {}),
+    "sticky_actions": ({"game": "gym", "env": "MinAtar/Breakout-v1", "sticky_actions": 0.25}, {}),
 }
 
 

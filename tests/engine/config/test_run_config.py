@@ -77,7 +77,7 @@ def test_only_given_flags_are_given() -> None:
         (("--buffer-size", "100", "--n-step", "5", "--parallel-envs", "64"), "--buffer-size must be at least 832"),
         (
             ("--game", "tetris", "--advantage-learning", "0.5"),
-            "--advantage-learning must be 0 with actions that may be illegal, whose Q-values are not learned, got 0.5",
+            "--advantage-learning must be 0 if actions can be illegal, because their Q-values are not learned, got 0.5",
         ),
         (("--final-gamma", "never"), "--final-gamma must be none, or between 0 and 1, got 'never'"),
         (("--episodes", "0"), "--episodes must be none, or a whole number of at least 1, got 0"),

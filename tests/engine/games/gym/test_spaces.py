@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import msgspec
 import numpy as np
 import pytest
@@ -14,10 +15,21 @@ from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
 from engine.config.reading import as_given, followed, load_toml, make_config, with_task
 from engine.errors import UserError
+from engine.games.gym.describe import _statistics
 from engine.games.gym.observations import Observations
 from engine.games.gym.spaces import CARTPOLE, Spaces, ask, parsed
 from engine.games.gym.view import View
 from tests.support.gym_envs import CORRIDOR, FAULTY, HERE, SQUARES
+
+
+class Still(gymnasium.Env[Any, Any]):
+    """Three of its numbers are constant, which no float32 holds exactly."""
+
+    def reset(self, **others: Any) -> tuple[Any, dict[str, Any]]:
+        return np.array([0.1, 9.81, 1000.3, self.np_random.random()], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.reset()[0], 0.0, False, False, {}
 
 
 def told(env: str, env_args: str = "{}", normalize: bool = False) -> Spaces:
@@ -71,7 +83,12 @@ def test_statistics_are_those_of_random_play() -> None:
     assert told(f"{HERE}:Corridor-v0", '{"flat": true}', normalize=True).mean[16] == 0.125  # only legal actions
     car = told("MountainCar-v0", normalize=True)
     assert 0.002 < car.deviation[1] < 0.01  # velocities are small numbers, not constant ones
+    old = msgspec.structs.replace(car, farthest=10.0)  # of an earlier version
+    assert parsed(old.text().replace('"farthest":10.0,', "")) == old
     seen = Observations(car, View(car.shape, "float32", 1))
+    still = Observations(parsed(CARTPOLE), View((4,), "float32", 1))
+    _, deviation = _statistics(Still(), still, gymnasium.spaces.Discrete(2))
+    assert deviation[:3] == (1.0, 1.0, 1.0) and deviation[3] > 0.1
     near, nearer = (seen.frame(np.array([place, 0.0], np.float32)) for place in (0.3, 0.49))
     assert nearer[0] > near[0] + 1  # far beyond what random play reaches
 
@@ -104,11 +121,15 @@ def test_statistics_are_those_of_random_play() -> None:
         ({"game": SQUARES, "normalize": True}, "--normalize must be off for "),
         (
             {"game": "gym:ALE/Pong-v5", "max_of_two": True},
-            "--frame-skip must be 1, because ALE/Pong-v5 skips 4 frames itself (unless --env-args has ",
+            """--max-of-two needs --env-args '{"frameskip": 1}': ALE/Pong-v5 skips 4 frames itself""",
         ),
         (
             {"game": "gym:ALE/Pong-v5", "sticky_actions": 0.25},
-            "--sticky-actions must be 0, because ALE/Pong-v5 repeats actions itself with a probability of 0.25 (unless",
+            "--sticky-actions must be 0, because ALE/Pong-v5 repeats actions itself (with a probability of 0.25, which",
+        ),
+        (
+            {"game": "gym:MinAtar/Breakout-v1", "sticky_actions": 0.25},
+            "--sticky-actions must be 0, because MinAtar/Breakout-v1 repeats actions itself (with a probability of 0.1",
         ),
     ],
 )
