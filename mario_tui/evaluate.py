@@ -154,8 +154,8 @@ def _result(r: Evaluated) -> str:
     lines.append(
         ", ".join((f"mean return {_value(r.mean_return)}", *means, f"length {r.mean_length:,.0f} environment steps"))
     )
-    starts = f"{r.noop_min} to {r.noop_max} no-op frames, " if r.emulator else ""
-    sticky = f"sticky actions {r.sticky_actions:g}, " if r.sticky_actions is not None else ""
+    starts = f"{r.noop_min} to {r.noop_max} no-ops, " if r.emulator or r.noop_max else ""
+    sticky = f"sticky actions {r.sticky_actions:g}, " if r.emulator or r.sticky_actions else ""
     lines.append(f"{starts}epsilon {r.epsilon:g}, {sticky}seed {r.seed}, {r.seconds:.0f} s")
     return "\n".join(lines)
 

@@ -102,8 +102,9 @@ def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[Ev
     clears = sum(episode.success for episode in played)
     low, high = wilson(clears, len(played))
     mean, mean_low, mean_high = mean_interval([episode.episode_return for episode in played])
+    trained = game.trained_conditions(metadata)
     conditions = {
-        name: getattr(options, name) if name in game_of(metadata["game"]).conditions else metadata.get(name)
+        name: getattr(options, name) if name in game.conditions else trained.get(name)
         for name in ("noop_min", "noop_max", "sticky_actions")
     }
     send(

@@ -172,8 +172,9 @@ class CommonOptions:
     epsilon: float = option(
         0.2,  # table
         "exploration",
-        "exploration rate of the most exploratory lane; lane i of N uses epsilon^(1 + 7 i / (N - 1)) (Horgan et al. "
-        "2018: 0.4). On Mario random actions are held for 1 to 8 steps: 0.4 makes a third of the steps random",
+        "exploration rate of the most exploratory lane, or of the only one; lane i of N uses epsilon^(1 + 7 i / "
+        "(N - 1)) (Horgan et al. 2018: 0.4). On Mario random actions are held for 1 to 8 steps: 0.4 makes a third of "
+        "the steps random",
         low=0.0,
         high=1.0,
     )

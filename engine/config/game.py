@@ -330,6 +330,10 @@ class Game(ABC):
         it may have some."""
         return {"frame_shape": list(self.spec(config).frame_shape)}
 
+    def trained_conditions(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Fields of `Conditions` besides `conditions`: those under which a policy was trained, and is always played."""
+        return {}
+
     def describe_conditions(self, config: RunConfig) -> dict[str, Any]:
         """The conditions of evaluations that a policy file stores beside its score; empty if they can't vary."""
         return {}

@@ -227,6 +227,10 @@ class Gym(Game):
 
         return self.make_lanes(config_of_policy(_with_chosen_code(metadata, others)), lanes, threads=threads, seed=seed)
 
+    def trained_conditions(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+        sticky = metadata["sticky_actions"] or parsed(metadata["spaces"]).sticky_actions
+        return {"noop_min": 0, "noop_max": metadata["noop_max"], "sticky_actions": sticky}
+
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
     ) -> PlayedGame:

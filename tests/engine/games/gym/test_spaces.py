@@ -13,7 +13,9 @@ import pytest
 
 from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
+from engine.config.games import game_of
 from engine.config.reading import as_given, followed, load_toml, make_config, with_task
+from engine.envs.factory import describe_task
 from engine.errors import UserError
 from engine.games.gym.describe import _statistics
 from engine.games.gym.observations import Observations
@@ -204,6 +206,13 @@ def test_a_stored_run_knows_its_spaces_without_asking(
     assert sorted(shlex.split(command_line(config))) == sorted(written)
     with pytest.raises(ConfigError, match="ended without an answer"):
         make_config({"game": "gym:MountainCar-v0"})
+
+
+def test_actions_that_an_environment_repeats_by_itself_are_told() -> None:
+    for options, share in (({}, 0.1), ({"env_args": '{"sticky_action_prob": 0.0}', "sticky_actions": 0.25}, 0.25)):
+        config = make_config({"game": "gym:MinAtar/Breakout-v1", "noop_max": 3, **options})
+        told = game_of("gym").trained_conditions(describe_task(config))
+        assert told == {"noop_min": 0, "noop_max": 3, "sticky_actions": share}
 
 
 def test_spaces_of_another_environment_are_refused() -> None:
