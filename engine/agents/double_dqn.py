@@ -39,6 +39,9 @@ from engine.runtime.devices import Precision, is_out_of_memory, release_memory
 from engine.runtime.stopwatch import SHARES, stopwatch
 
 MAX_GRADIENT_NORM = 10.0
+GAP_PACE = 0.001
+"""How much faster than before action gaps may grow at each update, if a larger share of them is to be lost: a share s
+makes them 1 / (1 - s) times as large. From 0.5 to 0.95 they grow tenfold, within 2,300 updates."""
 
 Share = tuple[slice, Callable[[], Tensor]]
 """Samples of a batch, and what returns their targets float32 [samples]; see `DoubleDQN.begin`."""
@@ -97,8 +100,8 @@ class DoubleDQN:
         policy_tau: if not 0, `policy` is a network of its own, which every update moves by this factor towards the
             online network (Polyak averaging); a slower one than the target plays more consistently.
         double_q: whether the online network chooses the action whose value the target network gives.
-        advantage_learning: share of the action gap that targets lose, less than 1; 0 with illegal actions. It can be
-            changed later.
+        advantage_learning: share of the action gap that targets lose, less than 1; 0 with illegal actions. A smaller
+            one may be set later, and a larger one, which is then approached update by update (`GAP_PACE`).
         threads: number of threads that split a batch (CPU only).
         targets_ahead: whether another thread computes targets even if `threads` is 1 (CPU only).
         accumulate: number of parts of a batch that are computed one after the other, to save memory. It is doubled when
@@ -135,7 +138,9 @@ class DoubleDQN:
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
         self._policy_tau = policy_tau
         # A tensor, because a CUDA graph would keep the old value of a number.
-        self._gap_share = torch.tensor(advantage_learning, dtype=torch.float32, device=device)
+        self._gap_share, self._gap_goal = (
+            torch.tensor(advantage_learning, dtype=torch.float32, device=device) for _ in range(2)
+        )
         self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
@@ -177,10 +182,20 @@ class DoubleDQN:
 
     @property
     def advantage_learning(self) -> float:
-        return self._gap_share.item()
+        """The share of the action gap that was set last."""
+        return self._gap_goal.item()
 
     @advantage_learning.setter
     def advantage_learning(self, value: float) -> None:
+        self._gap_goal.fill_(value)
+
+    @property
+    def gap_share(self) -> float:
+        """The share of the action gap that targets lose now: `advantage_learning`, or on its way there."""
+        return self._gap_share.item()
+
+    @gap_share.setter
+    def gap_share(self, value: float) -> None:
         self._gap_share.fill_(value)
 
     def set_gamma(self, gamma: float) -> None:
@@ -365,10 +380,12 @@ class DoubleDQN:
             torch._foreach_lerp_(self._target_parameters, self._parameters, self._tau)
         if self._average is not None:
             torch._foreach_lerp_(self._average_parameters, self._parameters, self._policy_tau)
+        self._gap_share.copy_(torch.minimum(self._gap_goal, 1 - (1 - self._gap_share) / (1 + GAP_PACE)))
 
     def tensors(self) -> list[Tensor]:
-        """All tensors that learning changes, in a fixed order: weights, target's and policy's, optimiser state."""
-        tensors = [*self._parameters, *self._target_parameters, *self._average_parameters]
+        """All tensors that learning changes, in a fixed order: weights, target's and policy's, the share of the action
+        gap, optimiser state."""
+        tensors = [*self._parameters, *self._target_parameters, *self._average_parameters, self._gap_share]
         for held in self.optimizer.state:
             tensors += [held[name] for name in SLOTS]
         return tensors

@@ -147,7 +147,8 @@ def as_planes(obs: Tensor) -> Tensor:
     """Observations as floats [batch, stack * planes, height, width], in autocast's dtype where that is on."""
     device = obs.device.type
     if not obs.is_floating_point():
-        obs = obs.to(torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32)
+        mixed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        obs = obs.to(torch.get_autocast_dtype(device) if mixed else torch.float32)
     return obs.flatten(1, -3)
 
 

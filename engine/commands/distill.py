@@ -37,7 +37,7 @@ from engine.runtime.files import new_file
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
-_DECISIVE = ("steps", "eval_every", "eval_episodes", "eval_epsilon")
+_DECISIVE = ("steps", "eval_every", "eval_episodes")
 """Options on which the student depends, for the policy's metadata, besides those of the game. Teachers, network and
 seed have fields of their own."""
 _LEAVE_S = 60.0
@@ -117,6 +117,8 @@ def _distill(
         said = {"version": __version__, **student, **counts, "minutes": distiller.seconds / 60}
         told = {name: own.get(name, own_options(game.name)[name].default) for name in distillation.told}
         said["options"] = told | {name: getattr(options, name) for name in _DECISIVE}
+        if options.eval_epsilon:
+            said["options"]["eval_epsilon"] = options.eval_epsilon
         if kept is not None:
             said["score"] = [kept.clear_rate, kept.mean_return]
             if len(game.conditions) > 1:

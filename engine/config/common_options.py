@@ -150,8 +150,8 @@ class CommonOptions:
     final_advantage_learning: float | None = option(
         None,  # table
         "learning",
-        "as --advantage-learning, while the learning rate is at most 0.3 of --learning-rate; none: always as "
-        "--advantage-learning; no effect if that is 0",
+        "what --advantage-learning changes to, within some thousand updates, while the learning rate is at most 0.3 of "
+        "--learning-rate; none: it stays; no effect if it is 0",
         low=0.0,
         high=0.95,
     )

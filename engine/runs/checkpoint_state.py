@@ -187,6 +187,8 @@ class CheckpointState(msgspec.Struct):
     """Hexadecimal, as is `device_random`."""
     scaler: Scaler
     extra: Extra
+    gap_share: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+    """None in the checkpoints of earlier versions."""
     device_random: Annotated[str, msgspec.Meta(max_length=2**12)] | None = None
     """Of the generator that draws batches on a GPU."""
 

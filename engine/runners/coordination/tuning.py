@@ -119,7 +119,7 @@ class Tuning:
         self._tune(name, value)
         self._report(name, before=before, now=value)
         if agent.advantage_learning != gap_before:
-            self._link.log(f"advantage learning is now {agent.advantage_learning:g} instead of {gap_before:g}")
+            self._link.log(f"advantage learning goes from {gap_before:g} to {agent.advantage_learning:g}")
 
     def _tune(self, name: Tunable, value: float) -> None:
         self._shared_state.tune(name, value)

@@ -69,6 +69,7 @@ def write_checkpoint(
         "fill": learner.pace.burnin,
         **learner.random.state(),
         "scaler": agent.scaler_state(),
+        "gap_share": agent.gap_share,
         "extra": extra,
     }
     if learner.config.checkpoint_replay:
@@ -113,6 +114,10 @@ def _load(learner: Learner, folder: Path, state: CheckpointState, with_random: b
         learner.random.load_state(state)
     if unchanged(config, folder, "accumulate"):
         agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
+    if config.advantage_learning:
+        usual, final = config.advantage_learning, config.final_advantage_learning
+        arrived = usual if final is None else final  # in earlier versions it was at its goal at once
+        agent.gap_share = arrived if state.gap_share is None else state.gap_share
     agent.load_scaler_state(msgspec.to_builtins(state.scaler))
     kept = (folder / REPLAY_FILE).exists() and unchanged(config, folder, *config.task_options)
     burnin = state.fill if kept and _load_replay(learner, folder) else math.ceil(learner.pace.burnin / 4)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork, layout
+from engine.agents.double_dqn import GAP_PACE
 from engine.agents.exploration import annealed, epsilon_ladder, random_actions
 from engine.buffers import Batch
 from engine.games.tetris.network import ColumnsQNetwork
@@ -66,7 +67,7 @@ def test_advantage_learning_lowers_the_targets_of_actions_that_are_not_the_best(
     losses = agent.update(batch([0, 0], [0, 1], [7.0, 7.0], [1, 1], [0.0, 0.0]), np.ones(2, np.float32))
     # 7 - 0.5 * (2 - 1) for action 0, and 7 for action 1, which is the best
     assert losses.td_errors == pytest.approx([abs(6.5 - 1), abs(7 - 2)], abs=1e-6)
-    agent.advantage_learning = 0.75
+    agent.gap_share = 0.75
     losses = agent.update(batch([0, 0], [0, 1], [7.0, 7.0], [1, 1], [0.0, 0.0]), np.ones(2, np.float32))
     assert losses.td_errors == pytest.approx([abs(6.25 - 1), abs(7 - 2)], abs=1e-6)
 
@@ -316,6 +317,25 @@ def test_random_actions_are_legal_and_each_as_likely() -> None:
     assert counts[1] == 0 and (np.abs(counts[[0, 2, 3]] - 1000) < 130).all()  # five standard deviations
     unmasked = np.bincount(random_actions(random, 4000, 4, None), minlength=4)
     assert unmasked.size == 4 and (np.abs(unmasked - 1000) < 140).all()
+
+
+def test_a_larger_share_of_the_action_gap_is_approached_update_by_update() -> None:
+    agent = DoubleDQN(
+        Table([[1.0, 2.0]]), Table([[0.0, 0.0]]), device=torch.device("cpu"), learning_rate=1e-3, precision="float32",
+        advantage_learning=0.5,
+    )  # fmt: skip
+
+    def after(updates: int) -> float:
+        for _ in range(updates):
+            agent.update(batch([0], [1], [1.0], [0], [0.5]), np.ones(1, np.float32))
+        return agent.gap_share
+
+    assert after(3) == 0.5
+    agent.advantage_learning = 0.95
+    assert after(100) == pytest.approx(1 - 0.5 / (1 + GAP_PACE) ** 100, abs=1e-4)
+    assert after(2_300) == pytest.approx(0.95)
+    agent.advantage_learning = 0.25
+    assert (after(1), agent.advantage_learning) == (0.25, 0.25)
 
 
 def test_epsilon_ladder_of_ape_x() -> None:
