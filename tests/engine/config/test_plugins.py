@@ -343,6 +343,6 @@ def test_every_method_of_the_contract_is_answered_or_only_for_processes_that_pla
     methods = {name for name, member in vars(Game).items() if callable(member)}
     assert methods - plugins.COMPUTED.keys() == {
         "defaults", "files", "starts_slowly", "make_lanes", "lanes_of_policy", "also_described", "prepare_network",
-        "describe_conditions", "trained_conditions", "make_curriculum", "make_guide", "most_similar_action", "game_of_person",
-        "game_of_policy", "described_for_search", "make_search", "search_options_of",
+        "describe_conditions", "trained_conditions", "make_curriculum", "make_guide", "most_similar_action",
+        "game_of_person", "game_of_policy", "described_for_search", "make_search", "search_options_of",
     }  # fmt: skip
