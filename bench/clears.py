@@ -81,7 +81,7 @@ def train(seed: int, minutes: float, folder: Path, options: list[str]) -> list[E
 
 def judge(folder: Path, conditions: Sequence[str]) -> dict[str, Any]:
     """The report of `mario-tui eval` on the best policy of the run in `folder`."""
-    options = ("--episodes", "100", "--seed", "1", "--json", *conditions)
+    options = ("--run-dir", "checkpoints", "--episodes", "100", "--seed", "1", "--json", *conditions)
     done = subprocess.run([PROGRAM, "eval", "latest", *options], cwd=folder, stdout=subprocess.PIPE, check=True)
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
