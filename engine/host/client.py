@@ -23,7 +23,7 @@ from engine.protocol.framing import CutOffError, decode_event, decode_greeting_h
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
 from engine.runs.registry import delete_run
-from engine.runs.run import CONFIG_FILE, SILENCE_S, Run
+from engine.runs.run import CONFIG_FILE, NOT_BEGUN, SILENCE_S, Run
 from engine.runtime.files import open_regular, write_atomically
 from engine.runtime.text import printable
 
@@ -317,6 +317,8 @@ class HostProcess:
             record = self.run.record()
             if record.pid == self.process.pid and record.state == "failed":
                 return f"{self.run.name} failed: {record.reason}; log: {self.run.log_path}"
+            if record.pid == self.process.pid and record.reason == NOT_BEGUN:
+                return f"{self.run.name}: {NOT_BEGUN}"
             never_began = self._is_new and record.state == "lost" and not record.socket
         with contextlib.suppress(OSError), open_regular(self.run.log_path, os.O_RDONLY) as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _QUOTED_BYTES))

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from engine.config.reading import make_config
 from engine.errors import UserError
+from engine.host.client import HostProcess
 from engine.runs import checkpoints
 from engine.runs.annotation import Annotation, read_annotation
+from engine.runs.registry import create_run
 from engine.runs.run import Run
 from mario_tui.cli import run
 from tests.support.app import folder_of_runs, start
@@ -94,6 +97,17 @@ def test_wait_tells_of_a_host_that_was_killed(
         _, err = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 1
     assert err == f"mario-tui: {host.run.name} failed: its host crashed; log: {host.run.log_path}\n"
+
+
+def test_a_host_that_is_stopped_before_anybody_connects_says_so(tmp_path: Path) -> None:
+    config = make_config({"game": "snake", "board": "5x5", "run_dir": str(tmp_path)})
+    host = HostProcess(create_run(config))
+    wait_until(lambda: host.run.record().socket, "its host")
+    host.process.terminate()
+    host.process.wait(PATIENCE_S)
+    with pytest.raises(UserError) as refused:
+        host.connect()
+    assert str(refused.value) == f"{host.run.name}: stopped before training began"
 
 
 def test_a_run_that_is_stopped_during_its_start_counts_as_stopped(tmp_path: Path) -> None:
