@@ -212,7 +212,7 @@ class DoubleDQN:
     @torch.no_grad()
     def online_q(self, obs: Tensor) -> Tensor:
         """`q_values` on the agent's device, of observations on it."""
-        images = as_input(self.online, obs, getattr(torch, self.precision))
+        images = self._input(obs)
         with autocast(self.device.type, self.precision):
             q: Tensor = self.online(images)
             return q
@@ -337,6 +337,9 @@ class DoubleDQN:
         with stopwatch("backward"):
             return list(torch.autograd.grad(self._scaler.scale(loss), self._parameters)), found
 
+    def _input(self, obs: Tensor) -> Tensor:
+        return as_input(self.online, obs, getattr(torch, self.precision))
+
     def _of(self, array: Array, samples: slice) -> Tensor:
         """The samples' part of an array of a batch, on the agent's device."""
         return torch.as_tensor(array[samples], device=self.device)
@@ -346,7 +349,7 @@ class DoubleDQN:
     def _targets(self, batch: Batch | TensorBatch, samples: slice) -> Tensor:
         """Targets float32 [samples], without what `advantage_learning` takes off."""
         with stopwatch("transfer"):
-            next_obs = as_input(self.online, self._of(batch.next_obs, samples), getattr(torch, self.precision))
+            next_obs = self._input(self._of(batch.next_obs, samples))
         with autocast(self.device.type, self.precision):
             target_q = self.target(next_obs)
             next_q = self.online(next_obs) if self._double_q else target_q
@@ -361,7 +364,7 @@ class DoubleDQN:
         """The share's contribution to the mean loss, and its part [3, share] of what `gradients` returns."""
         samples, targets = share
         with stopwatch("transfer"):
-            obs = as_input(self.online, self._of(batch.obs, samples), getattr(torch, self.precision))
+            obs = self._input(self._of(batch.obs, samples))
         with autocast(self.device.type, self.precision):
             q, gaps = q_of_actions(self.online, obs, self._of(batch.actions, samples))
             with stopwatch.wait("forward"):

@@ -315,10 +315,11 @@ class HostProcess:
         said, never_began = "", False
         with contextlib.suppress(UserError):
             record = self.run.record()
-            if record.pid == self.process.pid and record.state == "failed":
-                return f"{self.run.name} failed: {record.reason}; log: {self.run.log_path}"
-            if record.pid == self.process.pid and record.reason == NOT_BEGUN:
-                return f"{self.run.name}: {NOT_BEGUN}"
+            if record.pid == self.process.pid:
+                if record.state == "failed":
+                    return f"{self.run.name} failed: {record.reason}; log: {self.run.log_path}"
+                if record.reason == NOT_BEGUN:
+                    return f"{self.run.name}: {NOT_BEGUN}"
             never_began = self._is_new and record.state == "lost" and not record.socket
         with contextlib.suppress(OSError), open_regular(self.run.log_path, os.O_RDONLY) as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _QUOTED_BYTES))

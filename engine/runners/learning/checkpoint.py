@@ -21,6 +21,7 @@ from engine.config.run_config import RunConfig
 from engine.runners.changed_options import unchanged
 from engine.runners.learning.learner import Learner
 from engine.runners.learning.policy_file import on_cpu, save_policy
+from engine.runners.learning.settings import advantage_learning
 from engine.runs import checkpoints
 from engine.runs.checkpoint_state import (
     ARRAYS_FILE,
@@ -115,9 +116,8 @@ def _load(learner: Learner, folder: Path, state: CheckpointState, with_random: b
     if unchanged(config, folder, "accumulate"):
         agent.accumulate = state.accumulate  # more parts than requested, if memory had run out
     if config.advantage_learning:
-        usual, final = config.advantage_learning, config.final_advantage_learning
-        arrived = usual if final is None else final  # in earlier versions it was at its goal at once
-        agent.gap_share = arrived if state.gap_share is None else state.gap_share
+        largest = advantage_learning(config, 0.0)  # earlier versions were there at once
+        agent.gap_share = largest if state.gap_share is None else state.gap_share
     agent.load_scaler_state(msgspec.to_builtins(state.scaler))
     kept = (folder / REPLAY_FILE).exists() and unchanged(config, folder, *config.task_options)
     burnin = state.fill if kept and _load_replay(learner, folder) else math.ceil(learner.pace.burnin / 4)
