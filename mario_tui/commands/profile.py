@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Callable
 from pathlib import Path
 
 from engine.config.command_line import add_arguments
 from engine.config.games import GAMES
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
-from engine.errors import UserError
-from mario_tui.commands.options import Parser, chosen, whole
+from mario_tui.commands.options import Parser, chosen, whole, within
 
-_SHORTEST_S, _LONGEST_S = 2.0, 3600.0
+_DURATION_S = (2, 3600)
 
 
 def profile_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -> argparse.ArgumentParser:
@@ -27,7 +24,7 @@ def profile_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -
     )
     group = parser.add_argument_group("profile")
     group.add_argument(
-        "--duration", type=_seconds("--duration"), default=30.0, metavar="S",
+        "--duration", type=within("--duration", *_DURATION_S), default=30.0, metavar="S",
         help="seconds of learning; the second half is measured (default: 30; with its trials, three minutes in all)",
     )  # fmt: skip
     group.add_argument(
@@ -35,7 +32,7 @@ def profile_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -
         help="alternative options to try against the bottleneck, each in a run of its own; 0: none (default: 6)",
     )  # fmt: skip
     group.add_argument(
-        "--trial-duration", type=_seconds("--trial-duration"), metavar="S",
+        "--trial-duration", type=within("--trial-duration", *_DURATION_S), metavar="S",
         help="seconds of learning per trial (default: a third of --duration, at least 6)",
     )  # fmt: skip
     group.add_argument(
@@ -60,16 +57,3 @@ def run(arguments: list[str]) -> int:
     from mario_tui.profile import profile
 
     return profile(options)
-
-
-def _seconds(name: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not _SHORTEST_S <= value <= _LONGEST_S:
-            raise UserError(f"{name} must be between {_SHORTEST_S:g} and {_LONGEST_S:g} seconds, got {text!r}")
-        return value
-
-    return parse

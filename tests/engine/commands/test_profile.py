@@ -179,7 +179,7 @@ def test_a_profile_of_snake_writes_report_and_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--duration", "soon"), "--duration must be between 2 and 3600 seconds, got 'soon'"),
+        (("--duration", "soon"), "--duration must be between 2 and 3,600, got 'soon'"),
         (("--batch-size", "-1"), "--batch-size"),
         (("--report-file", "nowhere/report.md"), "--report-file: nowhere/report.md: can't be written"),
         (("--trials", "many"), "--trials must be a whole number between 0 and 100, got 'many'"),

@@ -149,7 +149,7 @@ def test_the_loss_of_a_life_ends_what_is_learned_but_not_the_episode() -> None:
 
 
 @pytest.mark.usefixtures("_fresh")
-def test_a_lost_life_does_not_empty_the_frame_stack_of_evaluations() -> None:
+def test_evaluations_do_not_end_at_a_lost_life() -> None:
     config = make_config({"game": FAULTY, "env_args": '{"fault": "life", "good": 3}', "life_ends": True})
     lanes = make_lanes(config, 1, threads=1, seed=0, once=True)
     lanes.reset()
