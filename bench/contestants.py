@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 
+from bench.turns import Contestant, not_installed, use_cores
 from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import FrameStack
 from engine.games.mario.lanes import MarioLanes
@@ -26,7 +24,7 @@ OURS, NES_PY = "ours", "nes-py through our protocol"
 PACKAGE, RETRO, CYNES = "gym-super-mario-bros 7.4", "stable-retro 1.0.0", "cynes 0.1"
 TURBO = "env-supermariobrosnes-turbo-emu 0.7"
 ACTIONS = 5  # right-only
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+CORES = use_cores()
 WHOLE_SCREEN, DEFAULT_VIEW = "84x84", "50x60-red"
 NEEDED = {
     PACKAGE: {
@@ -40,46 +38,13 @@ NEEDED = {
 }
 
 
-@dataclass
-class Contestant:
-    """A row of the table. `step` steps all lanes; it is None if something is missing, which `missing` names."""
+@dataclass(kw_only=True)
+class MarioContestant(Contestant):
+    """A row of the table. `step` steps all lanes; rates are environment steps per second."""
 
-    kind: str
     how: str
-    lanes: int
     cores: int
     view: str = WHOLE_SCREEN
-    step: Callable[[], Any] | None = None
-    missing: str = ""
-    rates: list[float] = field(default_factory=list)  # environment steps per second of each turn
-    cpu_rates: list[float] = field(default_factory=list)  # the same per second of CPU time, including workers
-    others: list[float] = field(default_factory=list)  # share of the machine taken by other programs in each turn
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rates) if self.rates else 0.0
-
-    @property
-    def cpu_median(self) -> float:
-        return statistics.median(self.cpu_rates) if self.cpu_rates else 0.0
-
-    def turn(self, seconds: float) -> None:
-        """Step for `seconds` and record the rates."""
-        assert self.step is not None
-        steps, cpu, busy, begin = 0, cpu_seconds(), busy_seconds(), time.perf_counter()
-        while (spent := time.perf_counter() - begin) < seconds:
-            self.step()
-            steps += self.lanes
-        cpu, busy = cpu_seconds() - cpu, busy_seconds() - busy
-        self.rates.append(steps / spent)
-        self.cpu_rates.append(steps / cpu)
-        self.others.append(max(0.0, (busy - cpu) / (spent * (os.cpu_count() or 1))))
-
-
-def busy_seconds() -> float:
-    """CPU time of all programs on the machine so far."""
-    times = psutil.cpu_times()
-    return float(times.user + times.system)
 
 
 def cpu_seconds() -> float:
@@ -150,31 +115,34 @@ def turbo(cleanup: contextlib.ExitStack, lanes: int, threads: int) -> Callable[[
     return step
 
 
-def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
+def line_up(cleanup: contextlib.ExitStack) -> list[MarioContestant]:
     """All contestants, ready to step."""
-    rows = []
+    rows: list[MarioContestant] = []
+
+    def add(kind: str, how: str, lanes: int, threads: int, view: str = WHOLE_SCREEN) -> MarioContestant:
+        row = MarioContestant(kind, count=lanes, cpu_clock=cpu_seconds, how=how, cores=min(threads, CORES), view=view)
+        row.missing = not_installed(NEEDED.get(kind, {}))
+        rows.append(row)
+        return row
 
     def add_ours(kind: str, lanes: int, threads: int, view: str = WHOLE_SCREEN) -> None:
         emulator = "native" if kind == OURS else "nes-py"
-        step = ours(cleanup, lanes, threads, view, emulator)
-        rows.append(Contestant(kind, "one call", lanes, min(threads, CORES), view, step))
+        add(kind, "one call", lanes, threads, view).step = ours(cleanup, lanes, threads, view, emulator)
 
     def add_peer(kind: str, make: Callable[[], Any], workers: int) -> None:
         """Add a peer; with 0 workers it runs in this process."""
         how = f"AsyncVectorEnv, {workers} worker{'s' * (workers > 1)}" if workers else "in process"
-        row = Contestant(kind, how, max(workers, 1), min(max(workers, 1), CORES), missing=not_installed(kind))
+        row = add(kind, how, max(workers, 1), max(workers, 1))
         if not row.missing:
             row.step = in_workers(cleanup, make, workers) if workers else in_process(cleanup, make)
-        rows.append(row)
 
     def add_turbo(lanes: int, threads: int) -> None:
-        row = Contestant(TURBO, "one call", lanes, min(threads, CORES), missing=not_installed(TURBO))
+        row = add(TURBO, "one call", lanes, threads)
         if not row.missing:
             try:
                 row.step = turbo(cleanup, lanes, threads)
             except ValueError:
                 row.missing = "needs a cartridge of your own: smb-turbo import FILE.nes"
-        rows.append(row)
 
     for view in (WHOLE_SCREEN, DEFAULT_VIEW):
         for lanes, threads in ((1, 1), (16, 1), (256, 1), (16, 2), (256, 2)):
@@ -188,14 +156,11 @@ def line_up(cleanup: contextlib.ExitStack) -> list[Contestant]:
     for workers in (0, 2):
         add_peer(CYNES, cynes_mario, workers)
     folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
-    if not not_installed(RETRO):
+    if not not_installed(NEEDED[RETRO]):
         from bench.peers import make_retro_folder
 
         make_retro_folder(folder)
-    for workers in (
-        2,
-        0,
-    ):  # in this order: AsyncVectorEnv also opens an environment in this process, and closes it again
+    for workers in (2, 0):  # in this order: AsyncVectorEnv also opens an environment in this process, and closes it
         add_peer(RETRO, partial(retro_mario, folder), workers)
     return rows
 
@@ -216,9 +181,3 @@ def retro_mario(folder: Path) -> Any:
     from bench.peers import RetroMario
 
     return RetroMario(folder)
-
-
-def not_installed(kind: str) -> str:
-    """The packages to install for a peer; empty if they are installed."""
-    missing = [package for module, package in NEEDED[kind].items() if find_spec(module) is None]
-    return f"not installed (pip install {' '.join(missing)})" if missing else ""

@@ -17,8 +17,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,9 +26,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.contestants import CORES, NES_PY, OURS, PACKAGE, RETRO, TURBO, WHOLE_SCREEN, Contestant, line_up
+from bench.contestants import NES_PY, OURS, PACKAGE, RETRO, TURBO, WHOLE_SCREEN, MarioContestant, line_up
+from bench.turns import machine, machine_line, take_turns
 from engine.games.mario.lanes import make_emulator
-from engine.runtime.processor import processor_name
 
 WIDTH = 132
 PEERS = {"package": PACKAGE, "retro": RETRO, "turbo": TURBO}
@@ -63,43 +61,43 @@ def bytes_per_lane() -> float:
     return sum(array.nbytes for array in arrays) / console.lanes
 
 
-def best(rows: list[Contestant], kind: str, cores: int) -> float:
+def best(rows: list[MarioContestant], kind: str, cores: int) -> float:
     """The fastest 84x84 median of a kind on `cores` cores; 0 if there is none."""
-    return max((r.median for r in rows if (r.kind, r.cores, r.view) == (kind, cores, WHOLE_SCREEN)), default=0.0)
+    return max((r.median for r in rows if (r.name, r.cores, r.view) == (kind, cores, WHOLE_SCREEN)), default=0.0)
 
 
-def cpu_best(rows: list[Contestant], kind: str) -> float:
+def cpu_best(rows: list[MarioContestant], kind: str) -> float:
     """The same on one core in CPU time, which other programs affect less."""
-    return max((r.cpu_median for r in rows if (r.kind, r.cores, r.view) == (kind, 1, WHOLE_SCREEN)), default=0.0)
+    return max((r.cpu_median for r in rows if (r.name, r.cores, r.view) == (kind, 1, WHOLE_SCREEN)), default=0.0)
 
 
 def ratio(rate: float, base: float) -> float | None:
     return rate / base if rate and base else None
 
 
-def scaling(rows: list[Contestant]) -> dict[str, float | None]:
+def scaling(rows: list[MarioContestant]) -> dict[str, float | None]:
     """Speed-up of two cores over one with the same view; for ours and nes-py with the same number of lanes."""
     found: dict[str, float | None] = {}
     for row in rows:
-        if row.kind in (OURS, NES_PY) and row.cores == 2:
-            same = (row.kind, row.lanes, row.view, 1)
-            (one,) = [r.median for r in rows if (r.kind, r.lanes, r.view, r.cores) == same]
-            found[f"{row.kind}, {row.lanes} lanes, {row.view}"] = ratio(row.median, one)
+        if row.name in (OURS, NES_PY) and row.cores == 2:
+            same = (row.name, row.count, row.view, 1)
+            (one,) = [r.median for r in rows if (r.name, r.count, r.view, r.cores) == same]
+            found[f"{row.name}, {row.count} lanes, {row.view}"] = ratio(row.median, one)
     for kind in PEERS.values():
         found[f"{kind}, best"] = ratio(best(rows, kind, 2), best(rows, kind, 1))
     return found
 
 
-def report(rows: list[Contestant]) -> dict[str, Any]:
+def report(rows: list[MarioContestant]) -> dict[str, Any]:
     """All results, for the JSON file."""
     bases = {"package": best(rows, PACKAGE, 1), "retro": best(rows, RETRO, 1)}
     return {
         "rows": [
             {
-                "what": row.kind,
+                "what": row.name,
                 "how": row.how,
                 "view": row.view,
-                "lanes": row.lanes,
+                "lanes": row.count,
                 "cores": row.cores,
                 "missing": row.missing or None,
                 "env_steps_per_s": row.rates,
@@ -167,11 +165,7 @@ def print_rest(console: Console, numbers: dict[str, Any]) -> None:
     console.print(f"bytes per lane: {numbers['bytes_per_lane']:,.0f}")
     for name, value in numbers["scaling_two_cores_to_one"].items():
         console.print(f"2 cores to 1, {name}: {times(value)}")
-    machine = numbers["machine"]
-    console.print(
-        f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}; meanwhile other programs took "
-        f"{machine['others_median']:.0%} of the machine (median of the turns; {machine['others_max']:.0%} at most)"
-    )
+    console.print(machine_line(numbers["machine"]))
 
 
 def main() -> None:
@@ -184,29 +178,14 @@ def main() -> None:
         calls = {name: first_call(cache) for name in ("empty", "warm")}
     with contextlib.ExitStack() as cleanup:
         rows = line_up(cleanup)
-        players = [row for row in rows if row.step]
-        for row in players:  # warm up
-            row.turn(0.2)
-            row.rates.clear()
-            row.cpu_rates.clear()
-            row.others.clear()
-        for _ in range(arguments.rounds):
-            for row in players:
-                row.turn(arguments.seconds)
+        take_turns(rows, arguments.rounds, arguments.seconds)
         numbers = report(rows)
-    others = [share for row in players for share in row.others]
     numbers |= {
         "first_call": calls,
         "bytes_per_lane": bytes_per_lane(),
         "seconds": arguments.seconds,
         "rounds": arguments.rounds,
-        "machine": {
-            "cores": CORES,
-            "processor": processor_name(),
-            "python": platform.python_version(),
-            "others_median": statistics.median(others),
-            "others_max": max(others),
-        },
+        "machine": machine(rows),
     }
     console = Console(width=WIDTH, highlight=False)
     console.print(table(numbers))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from rich.table import Table
 from bench.judge import PIECES
 from bench.learners import LEARNERS, NEEDED
 from bench.training import PROGRAM
+from bench.turns import add_cores, use_cores
 
 OURS = "mario-tui"
 DEFAULTS = {"snake": ("8x8", 20.0), "tetris": ("10x20", 20.0)}
@@ -103,16 +103,14 @@ def main() -> None:
     parser.add_argument("--board", metavar="WxH", help="default: 8x8 for Snake, 10x20 for Tetris")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--mark", type=float, help="score of which the minutes are told (default: 20)")
-    parser.add_argument("--cores", type=int, metavar="N", help="use only the first N cores (Linux; default: all)")
+    add_cores(parser)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--learners", nargs="+", choices=(OURS, *LEARNERS), default=[OURS, *LEARNERS])
     parser.add_argument("--into", type=Path, help="write all scores to GAME-BOARD.csv in this folder")
     arguments = parser.parse_args()
-    if arguments.cores:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # all learners inherit it
     game, (board, mark) = arguments.game, DEFAULTS[arguments.game]
     board, mark = arguments.board or board, arguments.mark or mark
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = use_cores(arguments.cores)
     table = Table(
         "learner", "environment steps/s", "MB", f"score {mark:g}", "last score", "best",
         title=f"{game} {board}, {arguments.minutes:g} minutes, {cores} cores",

@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from bench.turns import Contestant, take_turns, use_cores
 from engine.games.snake.rules import SnakeLanes
 from engine.games.tetris.rules import PRESETS, TetrisLanes
 
@@ -39,27 +38,11 @@ NEEDED = {OURS: "torch", TENSORS: "torch", SMALL: "torch", ENVPOOL: "envpool", J
 Step = Callable[[], Any]
 
 
-@dataclass
-class Contestant:
-    """A row of the table. `step` steps all games; None if the package is missing."""
+@dataclass(kw_only=True)
+class BoardContestant(Contestant):
+    """A row of the table. `step` steps all games; rates are environment steps per second."""
 
     game: str
-    kind: str
-    games: int
-    step: Step | None
-    rates: list[float] = field(default_factory=list)  # environment steps per second of each turn
-
-    def turn(self, seconds: float) -> None:
-        assert self.step is not None
-        steps, begin = 0, time.perf_counter()
-        while (spent := time.perf_counter() - begin) < seconds:
-            self.step()
-            steps += self.games
-        self.rates.append(steps / spent)
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rates) if self.rates else 0.0
 
 
 def drawn_actions(game: str, games: int, width: int = 10) -> np.ndarray:
@@ -121,7 +104,7 @@ def jumanji(game: str, games: int, threads: int) -> Step:
     return turns_through(actions, play)
 
 
-def line_up(threads: int) -> list[Contestant]:
+def line_up(threads: int) -> list[BoardContestant]:
     """All contestants, ready to step."""
     rows = []
     makers = {OURS: ours, TENSORS: in_tensors, ENVPOOL: envpool, JUMANJI: jumanji}
@@ -130,28 +113,29 @@ def line_up(threads: int) -> list[Contestant]:
             for kind, make in makers.items():
                 options = PRESETS["jumanji"] if make in (ours, in_tensors) and game == "Tetris-v0" else {}
                 there = find_spec(NEEDED[kind]) is not None
-                rows.append(Contestant(game, kind, games, make(game, games, threads, **options) if there else None))
+                step = make(game, games, threads, **options) if there else None
+                rows.append(BoardContestant(kind, step, count=games, game=game))
             if game == "Tetris-v0":
-                rows.append(Contestant(game, SMALL, games, ours(game, games, threads)))
+                rows.append(BoardContestant(SMALL, ours(game, games, threads), count=games, game=game))
     return rows
 
 
-def report(rows: list[Contestant]) -> list[dict[str, Any]]:
+def report(rows: list[BoardContestant]) -> list[dict[str, Any]]:
     """All results, for the JSON file."""
-    medians = {(row.game, row.kind, row.games): row.median for row in rows}
+    medians = {(row.game, row.name, row.count): row.median for row in rows}
 
-    def ratio(row: Contestant, kind: str) -> float | None:
-        base = medians[row.game, kind, row.games]
-        return row.median / base if row.median and base and row.kind != SMALL else None
+    def ratio(row: BoardContestant, kind: str) -> float | None:
+        base = medians[row.game, kind, row.count]
+        return row.median / base if row.median and base and row.name != SMALL else None
 
     return [
         {
             "game": row.game,
-            "what": row.kind,
-            "games": row.games,
+            "what": row.name,
+            "games": row.count,
             "env_steps_per_s": row.rates,
             "median": row.median or None,
-            "missing": None if row.step else NEEDED[row.kind],
+            "missing": None if row.step else NEEDED[row.name],
             "to_envpool": ratio(row, ENVPOOL),
             "to_jumanji": ratio(row, JUMANJI),
         }
@@ -180,7 +164,7 @@ def table(numbers: list[dict[str, Any]], threads: int) -> Table:
 
 
 def main() -> None:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = use_cores()
     parser = argparse.ArgumentParser(description="Environment steps per second of batched Snake and Tetris.")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
@@ -190,13 +174,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.torch_threads)
     rows = line_up(arguments.threads)
-    players = [row for row in rows if row.step]
-    for row in players:  # warm up
-        row.turn(0.2)
-        row.rates.clear()
-    for _ in range(arguments.rounds):
-        for row in players:
-            row.turn(arguments.seconds)
+    take_turns(rows, arguments.rounds, arguments.seconds)
     numbers = report(rows)
     console = Console(width=110, highlight=False)
     console.print(table(numbers, arguments.threads))

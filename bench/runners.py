@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.training import learning_turn, steady_rate
-from bench.turns import times
+from bench.turns import add_cores, times, use_cores
 from engine.config.reading import make_config
 from engine.config.runners import RUNNERS
 from engine.runtime.processor import processor_name
@@ -34,13 +34,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Training speed of every runner.")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a turn, without start-up")
     parser.add_argument("--rounds", type=int, default=3, help="turns per runner")
-    parser.add_argument("--cores", type=int, metavar="N", help="use only the first N cores (Linux; default: all)")
+    add_cores(parser)
     parser.add_argument("--runners", nargs="+", choices=RUNNERS, default=list(RUNNERS), help="default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
-    if arguments.cores:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # the runs inherit it
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = use_cores(arguments.cores)
     steps: dict[str, list[float]] = {runner: [] for runner in arguments.runners}
     samples: dict[str, list[float]] = {runner: [] for runner in arguments.runners}
     for _ in range(arguments.rounds):

@@ -31,6 +31,7 @@ from rich.table import Table
 from torch.nn import functional as F
 
 from bench.mario_package import mario_env
+from bench.turns import add_cores, use_cores
 from engine.agents import DuelingQNetwork
 from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import STACK
@@ -197,13 +198,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Environment steps per second of training.")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a turn, without start-up")
     parser.add_argument("--rounds", type=int, default=3, help="turns per contestant")
-    parser.add_argument("--cores", type=int, metavar="N", help="use only the first N cores (Linux; default: all)")
+    add_cores(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
     if arguments.cores:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # the product inherits it
         torch.set_num_threads(arguments.cores)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = use_cores(arguments.cores)
     rates: dict[str, list[float]] = {PRODUCT: [], PLAIN: []}
     plain = PlainDoubleDQN()
     plain.turn(1.0)

@@ -1,12 +1,14 @@
-"""Contestants that take turns, so that slow phases of the machine affect all, measured in wall time and CPU time."""
+"""Contestants that take turns, so that slow phases of the machine affect all, measured in wall time and CPU time; and
+what tables say of the machine."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -23,8 +25,10 @@ class Contestant:
     name: str
     step: Callable[[], Any] | None = None
     missing: str = ""
+    count: int = 1  # steps that one call of `step` counts for: its environments
+    cpu_clock: Callable[[], float] = time.process_time
     rates: list[float] = field(default_factory=list)  # steps per second of each turn
-    cpu_rates: list[float] = field(default_factory=list)  # the same per second of CPU time of this process
+    cpu_rates: list[float] = field(default_factory=list)  # the same per second of CPU time
     others: list[float] = field(default_factory=list)  # share of the machine taken by other programs in each turn
 
     @property
@@ -38,11 +42,11 @@ class Contestant:
     def turn(self, seconds: float) -> None:
         """Step for `seconds`, at least once, and record the rates."""
         assert self.step is not None
-        steps, cpu, busy, begin = 0, time.process_time(), busy_seconds(), time.perf_counter()
+        steps, cpu, busy, begin = 0, self.cpu_clock(), busy_seconds(), time.perf_counter()
         while (spent := time.perf_counter() - begin) < seconds or steps == 0:
             self.step()
-            steps += 1
-        cpu, busy = time.process_time() - cpu, busy_seconds() - busy
+            steps += self.count
+        cpu, busy = self.cpu_clock() - cpu, busy_seconds() - busy
         self.rates.append(steps / spent)
         self.cpu_rates.append(steps / cpu)
         self.others.append(max(0.0, (busy - cpu) / (spent * (os.cpu_count() or 1))))
@@ -58,7 +62,7 @@ class Contestant:
         }
 
 
-def take_turns(contestants: list[Contestant], rounds: int, seconds: float) -> None:
+def take_turns(contestants: Sequence[Contestant], rounds: int, seconds: float) -> None:
     """Warm up all contestants, then let them take turns."""
     present = [contestant for contestant in contestants if contestant.step]
     for contestant in present:
@@ -68,6 +72,20 @@ def take_turns(contestants: list[Contestant], rounds: int, seconds: float) -> No
     for _ in range(rounds):
         for contestant in present:
             contestant.turn(seconds)
+
+
+def add_cores(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cores", type=int, metavar="N", help="use only the first N cores (Linux; default: all)")
+
+
+def use_cores(first: int | None = None) -> int:
+    """Let this process and those that it starts use only the first cores, if a number is given; returns how many they
+    may use."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    if first:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:first])
+    return len(os.sched_getaffinity(0))
 
 
 def not_installed(needed: dict[str, str]) -> str:
@@ -82,11 +100,11 @@ def busy_seconds() -> float:
     return float(times.user + times.system)
 
 
-def machine(contestants: list[Contestant]) -> dict[str, Any]:
+def machine(contestants: Sequence[Contestant]) -> dict[str, Any]:
     """The machine, and the share of it that other programs took."""
     others = [share for contestant in contestants for share in contestant.others]
     return {
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": use_cores(),
         "processor": processor_name(),
         "python": platform.python_version(),
         "others_median": statistics.median(others),
