@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import FrameStack
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.task import MarioTask
+from engine.runtime.processor import cpu_seconds
 
 OURS, NES_PY = "ours", "nes-py through our protocol"
 PACKAGE, RETRO, CYNES = "gym-super-mario-bros 7.4", "stable-retro 1.0.0", "cynes 0.1"
@@ -45,12 +45,6 @@ class MarioContestant(Contestant):
     how: str
     cores: int
     view: str = WHOLE_SCREEN
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and its workers so far."""
-    workers = [child.cpu_times() for child in psutil.Process().children()]
-    return time.process_time() + sum(times.user + times.system for times in workers)
 
 
 def ours(cleanup: contextlib.ExitStack, lanes: int, threads: int, view: str, emulator: str) -> Callable[[], Any]:
@@ -118,9 +112,10 @@ def turbo(cleanup: contextlib.ExitStack, lanes: int, threads: int) -> Callable[[
 def line_up(cleanup: contextlib.ExitStack) -> list[MarioContestant]:
     """All contestants, ready to step."""
     rows: list[MarioContestant] = []
+    clock = partial(cpu_seconds, psutil.Process())
 
     def add(kind: str, how: str, lanes: int, threads: int, view: str = WHOLE_SCREEN) -> MarioContestant:
-        row = MarioContestant(kind, count=lanes, cpu_clock=cpu_seconds, how=how, cores=min(threads, CORES), view=view)
+        row = MarioContestant(kind, count=lanes, cpu_clock=clock, how=how, cores=min(threads, CORES), view=view)
         row.missing = not_installed(NEEDED.get(kind, {}))
         rows.append(row)
         return row

@@ -80,8 +80,8 @@ def replay(options: Options) -> Rows:
     """A draw and new priorities, and the insertion of a step of 32 lanes, on the host and on the device."""
     rows: Rows = []
     host = PrioritizedReplayBuffer(LANES, CAPACITY // LANES, (SIDE, SIDE), stack=STACK, reuse_batches=True)
-    device = filled_replay((SIDE, SIDE), options.device)
-    step = steps_of((SIDE, SIDE))[0]
+    device = filled_replay(options.device)
+    step = played_steps()[0]
     for _ in range(CAPACITY // LANES):
         host.append(step)
     random = np.random.default_rng(0)
@@ -156,14 +156,14 @@ PARTS: dict[str, Callable[[Options], Rows]] = {
 
 
 def graphed_update(network: str, batch: int, device: torch.device) -> Step:
-    agent, held = agent_of(network, device), filled_replay((SIDE, SIDE), device)
+    agent, held = agent_of(network, device), filled_replay(device)
     generator = None if device.type == "cpu" else torch.Generator(device).manual_seed(0)
     random = np.random.default_rng(0)
     return DeviceUpdate(agent, held, batch, random=random, generator=generator, log=print)
 
 
 def eager_update(network: str, batch: int, device: torch.device) -> Step:
-    agent, held, random = agent_of(network, device), filled_replay((SIDE, SIDE), device), np.random.default_rng(0)
+    agent, held, random = agent_of(network, device), filled_replay(device), np.random.default_rng(0)
 
     def update() -> None:
         drawn, sample = held.sample(batch, random)
@@ -180,18 +180,18 @@ def agent_of(network: str, device: torch.device) -> DoubleDQN:
     return DoubleDQN(*networks, device=device, learning_rate=LEARNING_RATE, precision=gpu_precision(device))
 
 
-def filled_replay(shape: tuple[int, int], device: torch.device) -> DeviceReplayBuffer:
-    held = DeviceReplayBuffer(LANES, CAPACITY // LANES, shape, stack=STACK, gamma=GAMMA, device=device)
-    steps = steps_of(shape)
+def filled_replay(device: torch.device) -> DeviceReplayBuffer:
+    held = DeviceReplayBuffer(LANES, CAPACITY // LANES, (SIDE, SIDE), stack=STACK, gamma=GAMMA, device=device)
+    steps = played_steps()
     for number in range(CAPACITY // LANES):
         held.append(steps[number % len(steps)])
     return held
 
 
-def steps_of(shape: tuple[int, int], count: int = 8) -> list[PlayedStep]:
+def played_steps() -> list[PlayedStep]:
     random = np.random.default_rng(0)
     none, ones = np.zeros(LANES, np.bool_), np.ones(LANES, np.float32)
-    frames = [pictures(random, LANES) for _ in range(count)]
+    frames = [pictures(random, LANES) for _ in range(8)]
     return [PlayedStep(each, random.integers(0, ACTIONS, LANES), ones, none, none, each) for each in frames]
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 
-def mario_env(world: int = 1, stage: int = 1) -> Any:
-    """One stage as an environment of the old gym: `reset()` returns a screen, `step(buttons)` screen, reward, done and
+def mario_env() -> Any:
+    """World 1-1 as an environment of the old gym: `reset()` returns a screen, `step(buttons)` screen, reward, done and
     info.
 
     A screen is uint8 [240, 256, 3], a live view of the emulator's memory. Raises `ImportError` if the package is
@@ -32,7 +32,7 @@ def mario_env(world: int = 1, stage: int = 1) -> Any:
         if not isinstance(rom.ROM.header, _Header):
             rom.ROM.header = _Header(rom.ROM.header.fget)
         nes_env.NESEnv._ram_buffer = _ram_buffer
-        return SuperMarioBrosEnv(target=(world, stage))
+        return SuperMarioBrosEnv(target=(1, 1))
 
 
 class _Header(property):

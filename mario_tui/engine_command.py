@@ -1,4 +1,4 @@
-"""A command of the engine in a process of its own: what `eval`, `play` and `profile` start, read and end."""
+"""A command of the engine in a process of its own, such as the one behind `eval`: it is started, read and ended."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import UserError
-from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.extras import install_command
 from engine.runtime.files import open_output, replacing
 from engine.runtime.json_text import json_line
+from engine.runtime.signals import exits_on_signals
 from engine.runtime.text import printable
 from mario_tui.data.event_files import discards_in, event_files, scalars_in
 from mario_tui.data.format import counted

@@ -10,8 +10,8 @@ from engine.errors import UserError
 from engine.protocol.framing import decode_export
 from engine.protocol.messages import Failed
 from engine.protocol.results import Exported
-from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.extras import install_command
+from engine.runtime.signals import exits_on_signals
 from engine.runtime.text import printable
 from mario_tui.engine_command import EngineCommand, failure_text
 from mario_tui.terminal.progress_bar import progress_bar

@@ -25,11 +25,12 @@ from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.annotation import Annotation, write_annotation
-from engine.runs.checkpoints import Progress, committed, find_source, read_manifest
+from engine.runs.checkpoints import OnProgress, committed, find_source, read_manifest
 from engine.runs.initial_policy import options_of_policy, with_located_policy
 from engine.runs.registry import create_run, delete_run, list_records, name_error, was_created_here
 from engine.runs.run import CONFIG_FILE, Run, read_config
 from engine.runs.trust import check_code, mark_own
+from engine.runtime.processor import cpu_seconds
 
 _MOST_NAMED = 3
 _MEASURED_S = 0.5
@@ -97,18 +98,10 @@ def busy_warning(run: Run) -> str:
 
 def _taken_cores() -> float:
     """How many cores other processes keep busy than this one and those that it has started."""
-    own_s, began = _own_cpu_s(), time.monotonic()
+    this, began = psutil.Process(), time.monotonic()
+    before = cpu_seconds(this)
     busy = psutil.cpu_percent(interval=_MEASURED_S) / 100 * (psutil.cpu_count() or 1)
-    return max(0.0, busy - (_own_cpu_s() - own_s) / (time.monotonic() - began))
-
-
-def _own_cpu_s() -> float:
-    total, this = 0.0, psutil.Process()
-    for process in (this, *this.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):  # it has ended
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
+    return max(0.0, busy - (cpu_seconds(this) - before) / (time.monotonic() - began))
 
 
 def make_plan(
@@ -117,7 +110,7 @@ def make_plan(
     resume: str | None = None,
     preset_name: str | None = None,
     name: str | None = None,
-    progress: Progress = lambda done: None,
+    progress: OnProgress = lambda done: None,
 ) -> Plan:
     """Merge the options. Later sources override earlier ones: defaults, resumed run, preset, file, command line.
 
@@ -219,7 +212,7 @@ def _await_end(run: Run) -> None:
         time.sleep(0.1)
 
 
-def _plan(asked: Mapping[str, Any], resume: str | None, progress: Progress = lambda done: None) -> Plan:
+def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = lambda done: None) -> Plan:
     if resume is None:
         beneath = options_of_policy(asked)
         config = make_config(asked, beneath=beneath)

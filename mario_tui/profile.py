@@ -16,9 +16,9 @@ from engine.protocol.framing import decode_profile
 from engine.protocol.messages import Failed, Log
 from engine.protocol.results import Profiled
 from engine.runs.run import CONFIG_FILE
-from engine.runtime.exit_status import exits_on_signals
 from engine.runtime.files import open_output, write_output
 from engine.runtime.json_text import json_line
+from engine.runtime.signals import exits_on_signals
 from mario_tui.engine_command import EngineCommand, failure_text
 from mario_tui.launch import make_plan
 

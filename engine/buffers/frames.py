@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, MappedMemory, Memory
-from engine.buffers.stored import NO_ACTION, check_entries
+from engine.buffers.stored import COLUMNS, CONTINUES, NO_ACTION, TERMINATED, TRUNCATED, check_entries
 from engine.compiler.kernels import helper, kernel, prefetch
 from engine.config.game import FrameDtype
 from engine.envs.lanes import PlayedStep
@@ -32,7 +32,6 @@ from engine.runtime.fence import fence
 from engine.runtime.stored_arrays import LARGEST_FLOAT, check_numbers
 
 NO_PRIORITY = np.float32(-1)
-_CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
 _RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two cache lines
     [
         ("episode_starts", np.int64),  # entry number of the episode's first frame
@@ -157,8 +156,8 @@ class FrameStorage:
         check_actions(step.actions, self.action_limit)
         if priorities is not None:
             check_td_errors(priorities.td_errors)
-        ends = np.where(step.terminated, _TERMINATED, np.where(step.truncated, _TRUNCATED, _CONTINUES)).astype(np.uint8)
-        cut = np.flatnonzero(ends == _TRUNCATED)
+        ends = np.where(step.terminated, TERMINATED, np.where(step.truncated, TRUNCATED, CONTINUES)).astype(np.uint8)
+        cut = np.flatnonzero(ends == TRUNCATED)
         if cut.size:
             check_frames("final_frames", step.final_frames, (self.lanes, *self.frame_shape), self.frame_dtype)
         after = self.written + 1
@@ -169,7 +168,7 @@ class FrameStorage:
         if cut.size:
             none, zero = np.full(cut.size, NO_ACTION, np.int64), np.zeros(cut.size, np.float32)
             last_masks = None if step.final_masks is None else step.final_masks[cut]
-            goes_on = np.full(cut.size, _CONTINUES, np.uint8)
+            goes_on = np.full(cut.size, CONTINUES, np.uint8)
             self._write(cut, self.written[cut] + 1, step.final_frames[cut], none, zero, goes_on, last_masks)
         if self.priorities is not None and priorities is not None:
             slots = (self.written[priorities.lanes] - priorities.ages) % self.capacity
@@ -177,8 +176,8 @@ class FrameStorage:
         fence()
         self.written[:] = after
         fence()
-        over = ends != _CONTINUES
-        self._ended[over] = after[over] - (ends[over] == _TRUNCATED)
+        over = ends != CONTINUES
+        self._ended[over] = after[over] - (ends[over] == TRUNCATED)
         self._open_start[over] = after[over]
 
     @property
@@ -209,11 +208,11 @@ class FrameStorage:
         lanes = np.flatnonzero(self.written > 0)
         newest = self.written[lanes] - 1
         slots, slots_before = newest % self.capacity, (newest - 1) % self.capacity
-        is_open = self.ends[lanes, slots] == _CONTINUES  # or a final frame already
+        is_open = self.ends[lanes, slots] == CONTINUES  # or a final frame already
         follows = is_open & (newest > self.episode_starts[lanes, slots])
         self.actions[lanes[is_open], slots[is_open]] = NO_ACTION
         self.rewards[lanes[is_open], slots[is_open]] = 0
-        self.ends[lanes[follows], slots_before[follows]] = _TRUNCATED
+        self.ends[lanes[follows], slots_before[follows]] = TRUNCATED
         fence()
         self._ended[lanes[follows]] = newest[follows]
         self._ended[lanes[~is_open]] = newest[~is_open] + 1
@@ -310,8 +309,7 @@ class FrameStorage:
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         """The arrays with one element per entry: [lanes, capacity, ...]."""
-        names = ("frames", "actions", "rewards", "ends", "episode_starts", "masks")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
 
     def _write(
         self,
@@ -384,18 +382,18 @@ def _transitions(
         if i < 0:
             continue
         begin, slot = lanes[i] * capacity, slots[i]
-        total, step, end = 0.0, 0, _CONTINUES
+        total, step, end = 0.0, 0, CONTINUES
         actions[i] = taken[begin + slot, _ACTION]
         reach = entries[i] - starts[begin + slot, _START]
         _copy_stack(frames, begin, capacity, slot, reach, obs, i)
-        while step < n_step and end == _CONTINUES:
+        while step < n_step and end == CONTINUES:
             total += powers[step] * rewards[begin + slot, _REWARD]
             end = records[begin + slot, _END]
             step += 1
             slot = slot + 1 if slot + 1 < capacity else 0
         returns[i] = total
         discounts[i] = powers[step]
-        if end == _TERMINATED:
+        if end == TERMINATED:
             # There is no frame after a termination; next_obs, which discount 0 masks out, repeats obs.
             step, slot, discounts[i] = 0, slots[i], 0.0
         next_entries[i] = entries[i] + step

@@ -21,8 +21,11 @@ from engine.runtime.stored_arrays import (
     stored_array,
 )
 
+COLUMNS = ("frames", "actions", "rewards", "ends", "episode_starts", "masks")
+"""Arrays of a storage with one element per entry; without masks, where all actions are always legal."""
 NO_ACTION = -1
-_LAST_END = 2
+CONTINUES, TERMINATED, TRUNCATED = 0, 1, 2
+"""What `ends` says of an entry."""
 _OPEN_APPEND = 2  # most entries that an interrupted append has claimed
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -87,7 +90,7 @@ def check_entries(storage: Arrays, ring: Ring, used: int, claimed: NDArray[np.in
     if ring.mask_actions:
         stored_array(storage, "masks", (*held, ring.mask_actions), np.bool_)
     check_numbers("actions", actions, NO_ACTION, ring.action_limit - 1)
-    check_numbers("ends", ends, 0, _LAST_END)
+    check_numbers("ends", ends, CONTINUES, TRUNCATED)
     check_numbers("rewards", rewards, -LARGEST_REWARD, LARGEST_REWARD)
     written, ended, open_start = (
         stored_array(storage, n, (lanes,), np.int64) for n in ("written", "ended", "open_start")

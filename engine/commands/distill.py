@@ -33,7 +33,7 @@ from engine.distillation.teachers import check_initial, describe_student, distil
 from engine.protocol.failures import describe
 from engine.protocol.results import DistillationReport, Distilled, StudentEvaluation
 from engine.runs.checkpoints import POLICY_FORMAT
-from engine.runtime.files import new_file
+from engine.runtime.files import replacing
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
@@ -152,13 +152,8 @@ def _distill(
 
 def _save(network: torch.nn.Module, policy: dict[str, Any], into: Path) -> None:
     """Replace a policy file in one step."""
-    partial = into.with_name(f".{into.name}.partial")
-    try:
-        with new_file(partial) as file:
-            file.write(safetensors.save(network.state_dict(), {"format": POLICY_FORMAT, "policy": json.dumps(policy)}))
-        partial.replace(into)
-    finally:
-        partial.unlink(missing_ok=True)  # if the disk is full
+    with replacing(into, 0o666) as file:
+        file.write(safetensors.save(network.state_dict(), {"format": POLICY_FORMAT, "policy": json.dumps(policy)}))
 
 
 if __name__ == "__main__":

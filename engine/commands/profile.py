@@ -41,6 +41,7 @@ from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime import trace
 from engine.runtime.files import write_output
 from engine.runtime.parent import continued_with_parent, end_with_stdin
+from engine.runtime.processor import cpu_seconds
 
 _BURNIN = 1000
 _BEGIN_S = 180.0
@@ -208,18 +209,9 @@ class _Meter:
         self.run = self.machine = 0.0
 
     def look(self) -> None:
-        now = self._run_s(), self._machine_s()
+        now = cpu_seconds(self._host), self._machine_s()
         self._first = self._first or now
         self.run, self.machine = (late - early for early, late in zip(self._first, now, strict=True))
-
-    def _run_s(self) -> float:
-        total = 0.0
-        with contextlib.suppress(psutil.Error):
-            for process in (self._host, *self._host.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    times = process.cpu_times()
-                    total += times.user + times.system
-        return total
 
     @staticmethod
     def _machine_s() -> float:

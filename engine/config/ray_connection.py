@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -14,7 +15,7 @@ import ray
 import ray.exceptions
 
 from engine.errors import UserError
-from engine.runtime.signals import signals_kept
+from engine.runtime.signals import handling
 
 _NODE_LABEL = "ray.io/node-id"
 _CLOSE_S = 5.0
@@ -24,7 +25,8 @@ def connect(address: str, **options: Any) -> None:
     """Connect to a cluster, or start a local one with these options. Raises `UserError` in one line."""
     # Ray's workers import from the driver's working directory: that is the run's folder, which may come from someone
     # else.
-    with contextlib.chdir(Path.cwd().anchor), signals_kept():  # Ray replaces their handlers
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}  # Ray replaces them
+    with contextlib.chdir(Path.cwd().anchor), handling(handlers):
         try:
             ray.init(
                 address=address,

@@ -132,7 +132,7 @@ class TaughtTask:
         capacity: int,
         seed: int,
         threads: int,
-        options: Mapping[str, Any] = {},
+        options: Mapping[str, Any],
     ) -> None:
         self.name, self.teacher, self._evaluations = name, teacher, evaluations
         env = task_lanes(

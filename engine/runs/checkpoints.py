@@ -40,7 +40,7 @@ _PREFIX = "step-"
 _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
 _MAX_MANIFEST_BYTES = 2**24
-Progress = Callable[[float], object]
+OnProgress = Callable[[float], object]
 """Called with the fraction done of work that takes long; an exception that it raises ends the work."""
 
 
@@ -101,7 +101,7 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
     sync(folder)
 
 
-def verify(folder: Path, *, checksums: bool = True, progress: Progress = _unseen) -> Manifest:
+def verify(folder: Path, *, checksums: bool = True, progress: OnProgress = _unseen) -> Manifest:
     """Check sizes and checksums of a sealed folder. Raises `CheckpointError` naming the file that is wrong.
 
     `checksums=False` skips the checksums, which read every byte.
@@ -183,7 +183,7 @@ def rotate(run: Run, keep: int, damaged: Collection[Path] = ()) -> None:
         remove(path)
 
 
-def give_way(run: Run, progress: Progress = _unseen) -> Path | None:
+def give_way(run: Run, progress: OnProgress = _unseen) -> Path | None:
     """Remove the oldest checkpoint, to make room for a new one, and return it; None if it can't be, or if no newer one
     is intact."""
     oldest = next(iter(committed(run)), None)
@@ -211,7 +211,7 @@ def recover(run: Run) -> list[Path]:
 
 
 def newest(
-    run: Run, on_skip: Callable[[str], object] = lambda reason: None, progress: Progress = _unseen
+    run: Run, on_skip: Callable[[str], object] = lambda reason: None, progress: OnProgress = _unseen
 ) -> Path | None:
     """The newest checkpoint that passes `verify`. `on_skip` is called with the reason for each newer one."""
     for path in reversed(folders(run)):
@@ -224,7 +224,7 @@ def newest(
     return None
 
 
-def find_source(spec: str, run_dir: str | Path | None, progress: Progress = _unseen) -> Source:
+def find_source(spec: str, run_dir: str | Path | None, progress: OnProgress = _unseen) -> Source:
     """Resolve `--resume RUN|PATH|latest`; runs are those of `list_runs(run_dir)`.
 
     The newest checkpoint of a run continues that run. An older one, or one outside a run's folder, starts a new run.
@@ -253,7 +253,7 @@ def find_source(spec: str, run_dir: str | Path | None, progress: Progress = _uns
     return _newest_source(run, progress)
 
 
-def find_policy(spec: str, run_dir: str | Path | None, progress: Progress = _unseen) -> Path:
+def find_policy(spec: str, run_dir: str | Path | None, progress: OnProgress = _unseen) -> Path:
     """The policy file (safetensors) for `spec`: a policy file, the name of a policy in the package, a checkpoint
     folder, a run or `latest`.
 
@@ -346,7 +346,7 @@ def remove(folder: Path) -> None:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _newest_source(run: Run, progress: Progress) -> Source:
+def _newest_source(run: Run, progress: OnProgress) -> Source:
     skipped: list[str] = []
     path = newest(run, skipped.append, progress)
     if path is None:
@@ -357,7 +357,7 @@ def _newest_source(run: Run, progress: Progress) -> Source:
     return Source(path, read_manifest(path), run)
 
 
-def _sha256(path: Path, progress: Callable[[int], object] = _unseen) -> str:
+def _sha256(path: Path, progress: Callable[[int], object]) -> str:
     """`progress` is called with the size of each piece."""
     digest = hashlib.sha256()
     with open_regular(path, os.O_RDONLY) as file:

@@ -1,4 +1,4 @@
-"""The processor: its name, and the instructions that decide how networks are computed."""
+"""The processor: its name, the instructions that decide how networks are computed, and the time that programs took."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import functools
 import platform
 from pathlib import Path
+
+import psutil
 
 
 def processor_name() -> str:
@@ -19,6 +21,17 @@ def processor_name() -> str:
 def has_native_bf16() -> bool:
     """Whether the CPU has bfloat16 instructions; without them bfloat16 is emulated."""
     return not _flags().isdisjoint(("avx512_bf16", "amx_bf16"))
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """CPU time so far of a process and of those that it has started, as far as they have not ended."""
+    total = 0.0
+    with contextlib.suppress(psutil.Error):
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                times = each.cpu_times()
+                total += times.user + times.system
+    return total
 
 
 @functools.cache

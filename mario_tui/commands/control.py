@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
-from engine.config.fields import must_be_within, read_number
 from engine.config.reported_loop import what_it_obeys
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, InvalidMessage, attach
@@ -23,7 +22,7 @@ from engine.protocol.messages import Hello, Log, Progress, Saved
 from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.commands.attach import run_of
-from mario_tui.commands.options import Parser, add_run_dir, existing
+from mario_tui.commands.options import Parser, add_run_dir, existing, within
 from mario_tui.data.exit_status import failed_line, failure
 from mario_tui.data.run_status import RunStatus
 
@@ -71,17 +70,11 @@ def control_parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON array, with an object for each run")
     if name == "wait":
         parser.add_argument(
-            "--timeout", type=_seconds, default=math.inf, metavar="S", help="seconds to wait (default: no limit)"
-        )
+            "--timeout", type=within("--timeout", 0, _LONGEST_S), default=math.inf, metavar="S",
+            help="seconds to wait (default: no limit)",
+        )  # fmt: skip
     add_run_dir(parser)
     return parser
-
-
-def _seconds(text: str) -> float:
-    value = read_number(text)
-    if isinstance(value, str) or not 0 <= value <= _LONGEST_S:
-        raise UserError(f"--timeout {must_be_within(0, _LONGEST_S, text, whole=False)}")
-    return float(value)
 
 
 def run(arguments: list[str]) -> int:

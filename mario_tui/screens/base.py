@@ -17,7 +17,7 @@ from textual.screen import ModalScreen, ScreenResultType
 
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.runs.checkpoints import Progress
+from engine.runs.checkpoints import OnProgress
 from engine.runs.run import Run
 from mario_tui.data.keys import Place, keys_in
 from mario_tui.data.program import program
@@ -86,7 +86,7 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
     def run_job(
         self,
         what: str,
-        work: Callable[[Progress], Result],
+        work: Callable[[OnProgress], Result],
         done: Callable[[Result], object],
         failed: Callable[[UserError], object] | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
     async def _work(
         self,
         job: Job,
-        work: Callable[[Progress], Result],
+        work: Callable[[OnProgress], Result],
         done: Callable[[Result], object],
         failed: Callable[[UserError], object],
     ) -> None:

@@ -16,7 +16,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Input, Static
 
-from engine.runs.checkpoints import Progress
+from engine.runs.checkpoints import OnProgress
 from engine.runs.registry import list_records
 from engine.runs.run import Run
 from engine.runtime.text import printable
@@ -112,8 +112,8 @@ class CompareScreen(PanelGrid):
             with Container(id="about"):
                 yield self._runs
                 yield self._differences
-        self._filter = FilterInput("filter words, such as ddp n-step=3; enter: keep, esc: clear", back=self._runs)
-        yield self._filter
+        self.filter = FilterInput("filter words, such as ddp n-step=3; enter: keep, esc: clear", back=self._runs)
+        yield self.filter
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -180,7 +180,7 @@ class CompareScreen(PanelGrid):
         return followed.configuration if self._averaged else str(followed.run.path)
 
     def _matches(self, followed: FollowedRun) -> bool:
-        return self._key(followed) in self._pinned or followed.matches(self._filter.words)
+        return self._key(followed) in self._pinned or followed.matches(self.filter.words)
 
     def _series(self, entry: _Entry, metric: str) -> Series:
         pinned = entry.key in self._pinned
@@ -244,7 +244,7 @@ class CompareScreen(PanelGrid):
             text.append(f", means over seeds of {counted(shown, 'configuration')}, with 95 % intervals")
         elif shown < len(self._followed):
             text.append(f", {shown} shown")
-        if words := self._filter.words:
+        if words := self.filter.words:
             text.append(f", filter “{' '.join(words)}”")
         self.query_one("#title", Static).update(text)
 
@@ -293,19 +293,10 @@ class CompareScreen(PanelGrid):
         await self.run_action("open")
 
     def action_filter(self) -> None:
-        self._filter.open()
+        self.filter.open()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._show()
-
-    def action_back(self) -> None:
-        """Hide the crosshair, clear the filter, restore all panels, then go back."""
-        if self.hide_cursor() or self._filter.close():
-            return
-        if self.maximised is not None:
-            self.action_maximise()
-        else:
-            self.dismiss(None)
 
 
 def compare(screen: PlaceScreen[Any], runs: Sequence[Run], *, sweep: Callable[[], Sequence[Run]] | None = None) -> None:
@@ -322,14 +313,14 @@ def compare_with_others(screen: PlaceScreen[Any], run: Run) -> None:
     """Show the charts of one run; the newest other runs of its game are in the list, hidden. Errors are shown."""
     save = not screen.mario.read_only
 
-    def work(progress: Progress) -> CompareScreen:
+    def work(progress: OnProgress) -> CompareScreen:
         others = _others_of_its_game(run)
         return CompareScreen(_followed([run, *others], save, progress), hidden=others)
 
     screen.run_job("Reading the runs", work, screen.app.push_screen)
 
 
-def _followed(runs: Sequence[Run], save: bool, progress: Progress) -> list[FollowedRun]:
+def _followed(runs: Sequence[Run], save: bool, progress: OnProgress) -> list[FollowedRun]:
     """The runs in the order of their names. `save`: their colours, for the next time."""
     runs = sorted(runs, key=lambda run: natural(run.name))
     followed = []

@@ -105,8 +105,8 @@ class DashboardScreen(RunControl):
                     with Container(id="charts"):
                         yield from self.charts
                 yield log
-        self._filter = FilterInput("words of log lines; enter: keep, esc: clear", back=log)
-        yield self._filter
+        self.filter = FilterInput("words of log lines; enter: keep, esc: clear", back=log)
+        yield self.filter
         yield KeyFooter()
         if self.feed.was_live and not self.remembered.introduced and not self.mario.read_only:
             yield Introduction(self.mario.key("everywhere.help"), self._game_key)
@@ -313,7 +313,7 @@ class DashboardScreen(RunControl):
         """Filter the log."""
         if not self._log.is_on_screen or not self._log.body[1]:
             self.go_to(self._log)
-        self._filter.open()
+        self.filter.open()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._log.filter(event.value)
@@ -339,15 +339,6 @@ class DashboardScreen(RunControl):
 
     async def on_list_panel_opened(self) -> None:
         await self.run_action("open_selected")
-
-    def action_back(self) -> None:
-        """Hide the crosshair, else restore all panels, else go back."""
-        if self.hide_cursor() or self._filter.close():
-            return
-        if self.maximised is not None:
-            self.action_maximise()
-        else:
-            self.dismiss(None)
 
     def action_detach(self) -> None:
         self.app.exit()

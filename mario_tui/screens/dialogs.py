@@ -72,11 +72,9 @@ class HelpScreen(Modal[None]):
 
     BINDINGS = [Binding("escape,q,question_mark,f1,enter", "dismiss", "Close")]
 
-    def __init__(
-        self, place: Place = "home", keymap: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, place: Place, keymap: Mapping[str, str], own: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        self._place, self._keymap, self._own = place, keymap or {}, own or {}
+        self._place, self._keymap, self._own = place, keymap, own or {}
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-normal")]
 

@@ -14,17 +14,15 @@ from textual.widgets import Static
 
 from engine.config.tasks import rounded_up
 from engine.errors import UserError
-from engine.protocol.framing import decode_evaluation
 from engine.protocol.messages import Episode, Failed
 from engine.protocol.outcome import Outcome
-from engine.protocol.results import Evaluated, EvaluationReport
+from engine.protocol.results import Evaluated
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, number_or_whole
 from mario_tui.data.outcome_text import outcome_of, reached
-from mario_tui.engine_command import EngineCommand
-from mario_tui.evaluate import as_text
+from mario_tui.evaluate import WantedEvaluation, as_text
 from mario_tui.screens.base import Modal
 
 _EPISODES = 20
@@ -53,10 +51,8 @@ class EvaluationScreen(Modal[None]):
             yield Static(Text("esc: close", style="dim"))
 
     def on_mount(self) -> None:
-        options = (f"--episodes={self._episodes}", "--epsilon=0", "--noop-max=30", "--seed=0")
-        self._command: EngineCommand[EvaluationReport] = EngineCommand(
-            "evaluate", str(self._policy), *options, decode=decode_evaluation
-        )
+        conditions = ("--epsilon=0", "--noop-max=30", "--seed=0")
+        self._command = WantedEvaluation(self._policy, self._episodes, conditions).command()
         threading.Thread(target=self._read, daemon=True, name="evaluation").start()
         self.set_interval(_TICK_S, self._show)
         self._show()

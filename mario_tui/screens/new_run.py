@@ -16,7 +16,7 @@ from textual.widgets import Button, Static, TabbedContent, TabPane, Tabs
 
 from engine.config.run_config import flag
 from engine.host.client import HostProcess
-from engine.runs.checkpoints import Progress
+from engine.runs.checkpoints import OnProgress
 from engine.runs.run import Run
 from mario_tui.data.form import PRESET, Form, rows
 from mario_tui.data.keys import bindings
@@ -306,7 +306,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
 
 
 def start_run(
-    values: Mapping[str, Any], resumed: Run | None, preset: str | None, name: str | None, progress: Progress
+    values: Mapping[str, Any], resumed: Run | None, preset: str | None, name: str | None, progress: OnProgress
 ) -> HostProcess:
     """Start a run, or resume one, as a job of a screen. Raises `UserError`."""
     resume = None if resumed is None else str(resumed.path)

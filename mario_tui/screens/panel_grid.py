@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from mario_tui.screens.chart_screen import ChartScreen
 from mario_tui.screens.remembered import Remembered, recall, remember
+from mario_tui.widgets.base.filter_input import FilterInput
 from mario_tui.widgets.base.line_widget import LETTERS, LineWidget
 from mario_tui.widgets.charts.plot import Plot
 
@@ -21,6 +22,7 @@ class PanelGrid(ChartScreen):
     """`panels` are in the order of their numbers."""
 
     panels: Sequence[LineWidget]
+    filter: FilterInput
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,6 +121,15 @@ class PanelGrid(ChartScreen):
         self.remembered.hidden, self.remembered.maximised = [], ""
         self.lay_out()
         self.save_layout()
+
+    def action_back(self) -> None:
+        """Hide the crosshair, else clear the filter, else restore all panels, else go back."""
+        if self.hide_cursor() or self.filter.close():
+            return
+        if self.maximised is not None:
+            self.action_maximise()
+        else:
+            self.dismiss(None)
 
     def save_layout(self) -> None:
         """Save the layout; not in read-only mode, where a visitor would change the owner's layout."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.runs.checkpoints import Progress
+from engine.runs.checkpoints import OnProgress
 from engine.runs.run import Run
 from engine.runtime.threads import available_cores
 from mario_tui.data.format import counted
@@ -58,7 +58,7 @@ def resume_several(screen: PlaceScreen[Any], runs: Sequence[Run], started: Calla
     screen.run_job("Reading the runs", partial(_sorted_out, runs), sorted_out)
 
 
-def _sorted_out(runs: Sequence[Run], progress: Progress) -> tuple[list[Run], list[str]]:
+def _sorted_out(runs: Sequence[Run], progress: OnProgress) -> tuple[list[Run], list[str]]:
     """The runs that can be resumed, and why others can't."""
     ready, running, finished, failures = list[Run](), list[str](), list[str](), list[str]()
     for number, run in enumerate(runs):
@@ -77,7 +77,7 @@ def _sorted_out(runs: Sequence[Run], progress: Progress) -> tuple[list[Run], lis
     return ready, left_out + failures
 
 
-def _start_all(runs: Sequence[Run], progress: Progress) -> list[HostProcess | UserError]:
+def _start_all(runs: Sequence[Run], progress: OnProgress) -> list[HostProcess | UserError]:
     """A host for each run, or why there is none."""
     outcomes = list[HostProcess | UserError]()
     for number, run in enumerate(runs):

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 from textual.app import App
 
+from engine.runtime.signals import handling
+
 _POLL_S = 0.1
 
 
@@ -61,18 +63,13 @@ def run_in_front(app: App[Any], command: Sequence[str]) -> None:
             process.send_signal(number)
 
     handlers = {signal.SIGINT: lambda *_: None, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}  # Ctrl-C is for it
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        with app.suspend():
-            process = subprocess.Popen(command)
-            for number in received:
-                process.send_signal(number)
-            if process.wait() and not received:
-                print("press Enter to go back", file=sys.stderr, flush=True)
-                while not received and not select.select([sys.stdin], [], [], _POLL_S)[0]:
-                    pass
-                if not received:
-                    sys.stdin.readline()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handling(handlers), app.suspend():
+        process = subprocess.Popen(command)
+        for number in received:
+            process.send_signal(number)
+        if process.wait() and not received:
+            print("press Enter to go back", file=sys.stderr, flush=True)
+            while not received and not select.select([sys.stdin], [], [], _POLL_S)[0]:
+                pass
+            if not received:
+                sys.stdin.readline()

@@ -4,7 +4,7 @@
 
 trains until an evaluation clears 30 of 31 episodes, about three minutes on two free cores, and writes
 `docs/images/demo.gif`; with `--cast`, also the recording itself, for `asciinema play`. The film is a time-lapse: it
-shows training and the game at the end faster than they were, by `TRAINING` and `PLAYING`.
+shows all of the training in `TRAINING_S` seconds, and the game at the end `PLAYING` times as fast.
 """
 
 from __future__ import annotations

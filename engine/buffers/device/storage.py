@@ -18,11 +18,10 @@ from torch import Tensor
 from engine.buffers.device.packed_step import PackedStep
 from engine.buffers.frames import ACTION_LIMIT, check_actions, check_frames
 from engine.buffers.saved_arrays import Column
-from engine.buffers.stored import NO_ACTION
+from engine.buffers.stored import COLUMNS, CONTINUES, NO_ACTION, TERMINATED, TRUNCATED
 from engine.config.game import FrameDtype
 from engine.envs.lanes import PlayedStep
 
-_CONTINUES, _TERMINATED, _TRUNCATED = 0, 1, 2
 Array = NDArray[Any] | Tensor
 """Appended arrays may be on the host or already on the device."""
 
@@ -139,14 +138,14 @@ class DeviceStorage:
         """The second half of `append`: write the loaded step into the ring. Changes only the contents of tensors."""
         step = self._step
         is_cut = step.truncated & ~step.terminated
-        ends = torch.where(step.terminated, _TERMINATED, torch.where(is_cut, _TRUNCATED, _CONTINUES))
+        ends = torch.where(step.terminated, TERMINATED, torch.where(is_cut, TRUNCATED, CONTINUES))
         nothing = torch.zeros_like(self.written)
         masks, final_masks = (None, None) if self.masks is None else (step.masks, step.final_masks)
         self._write(self.written % self.capacity, step.frames, step.actions, step.rewards, ends, masks)
         last = torch.where(is_cut, (self.written + 1) % self.capacity, self.capacity)
         self._write(last, step.final_frames, nothing + NO_ACTION, nothing, nothing, final_masks)
         self.written += 1 + is_cut.long()
-        over = ends != _CONTINUES
+        over = ends != CONTINUES
         torch.where(over, self.written - is_cut.long(), self._ended, out=self._ended)
         torch.where(over, self.written, self._open_start, out=self._open_start)
 
@@ -155,12 +154,12 @@ class DeviceStorage:
         newest = self.written - 1
         slots, slots_before = newest % self.capacity, (newest - 1) % self.capacity
         all_lanes, held = self.all_lanes, self.written > 0
-        is_open = held & (self.ends[all_lanes, slots] == _CONTINUES)
+        is_open = held & (self.ends[all_lanes, slots] == CONTINUES)
         follows = is_open & (newest > self.episode_starts[all_lanes, slots])
         self.actions[all_lanes, slots] = torch.where(is_open, NO_ACTION, self.actions[all_lanes, slots])
         self.rewards[all_lanes, slots] = self.rewards[all_lanes, slots] * ~is_open
         ends = self.ends[all_lanes, slots_before]
-        self.ends[all_lanes, slots_before] = torch.where(follows, torch.full_like(ends, _TRUNCATED), ends)
+        self.ends[all_lanes, slots_before] = torch.where(follows, torch.full_like(ends, TRUNCATED), ends)
         self._ended.copy_(torch.where(follows, newest, torch.where(held & ~is_open, self.written, self._ended)))
         self._open_start.copy_(self.written)
 
@@ -185,11 +184,11 @@ class DeviceStorage:
         steps = torch.arange(self.n_step, device=self.device)
         window = (entries[:, None] + steps) % self.capacity
         ends = self.ends[lanes[:, None], window]
-        over = (ends != _CONTINUES).cumsum(1)
+        over = (ends != CONTINUES).cumsum(1)
         counts = torch.cat((torch.zeros_like(over[:, :1]), over[:, :-1]), 1) == 0  # up to an episode's end
         length = counts.sum(1)
         rewards = self.rewards[lanes[:, None], window].masked_fill(~counts, 0)  # removes even a NaN after the end
-        terminated = ((ends == _TERMINATED) & counts).any(1)
+        terminated = ((ends == TERMINATED) & counts).any(1)
         # There is no frame after a termination; next_obs, which discount 0 masks out, repeats obs.
         behind = torch.where(terminated, entries, entries + length)
         return TensorBatch(
@@ -228,8 +227,7 @@ class DeviceStorage:
         return tensor.to(self.device, non_blocking=True)
 
     def _columns(self) -> dict[str, Tensor]:
-        names = ("frames", "actions", "rewards", "ends", "episode_starts", "masks")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
 
     def _stacks(self, lanes: Tensor, entries: Tensor) -> Tensor:
         """Observations [batch, stack, *frame_shape]; the first frame of an episode is repeated before it."""

@@ -1,4 +1,4 @@
-"""Batched Snake on a torch device, with the rules of Jumanji's Snake-v1; compiled on CPUs (snake_kernel.py).
+"""Batched Snake on a torch device, with the rules of Jumanji's Snake-v1; compiled on CPUs (kernel.py).
 
 Each cell stores the time when the head entered it, so a move writes only one number per lane. The cell belongs to the
 body for as many steps as the snake is long, not counting steps in which it eats. Cells are numbered row by row; number

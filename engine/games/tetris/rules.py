@@ -1,4 +1,4 @@
-"""Batched Tetris on a torch device, with the rules of Jumanji's Tetris-v0; compiled on CPUs (tetris_kernel.py).
+"""Batched Tetris on a torch device, with the rules of Jumanji's Tetris-v0; compiled on CPUs (kernel.py).
 
 An action places a whole piece: a rotation, and the column of the left edge of its 4x4 box; the piece drops straight
 down. A board is stored as one integer per column, whose bit y is row y from the top. So a few bit operations find all

@@ -34,8 +34,8 @@ class ComparedRun:
     evaluated: float | None
     statuses: Sequence[RunStatus]
     """The states of its runs, each once."""
-    hidden: bool = False
-    problem: str = ""
+    hidden: bool
+    problem: str
 
     @property
     def newest(self) -> float | None:

@@ -41,8 +41,8 @@ class GameView(LineWidget):
     Images of more than `bytes_per_s` are shown less often.
     """
 
-    def __init__(self, *, id: str = "game", bytes_per_s: int = BYTES_PER_S) -> None:
-        super().__init__("Game, lane 0.0", id=id, number=9)
+    def __init__(self, *, bytes_per_s: int = BYTES_PER_S) -> None:
+        super().__init__("Game, lane 0.0", id="game", number=9)
         self.short_title = "Game"
         self.frozen = False
         self.agent_view = False

@@ -24,7 +24,7 @@ def state_text(status: RunStatus) -> Text:
 class RunHeader(Panel):
     """Run, runner, device and state; steps, rate, elapsed and remaining time."""
 
-    def __init__(self, run: str, read_only: bool = False) -> None:
+    def __init__(self, run: str, read_only: bool) -> None:
         """`run`: its name, as long as no host has told it."""
         super().__init__("", id="header", classes="")
         self.framed, self.can_focus = False, False

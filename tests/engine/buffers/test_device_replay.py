@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.buffers import FrameStorage, NothingToSample, PrioritizedReplayBuffer, SumTree
@@ -19,7 +18,9 @@ from engine.buffers.device.storage import DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
 from engine.envs.lanes import PlayedStep
 from engine.runtime.cuda_kernel import CudaKernel
+from tests.support.buffers import all_pairs
 from tests.support.cuda_on_cpu import run_on_cpu
+from tests.support.devices import NoWaiting
 
 CPU = torch.device("cpu")
 OPTIONS: dict[str, Any] = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}
@@ -43,12 +44,6 @@ def random_steps(
         actions = random.integers(0, 4, lanes)
         stream.append(PlayedStep(frames, actions, rewards, terminated, truncated, finals, masks, final_masks))
     return stream
-
-
-def all_pairs(storage: FrameStorage) -> tuple[np.ndarray, np.ndarray]:
-    most = int(storage.written.max()) + 3
-    lanes, entries = np.meshgrid(np.arange(storage.lanes), np.arange(most), indexing="ij")
-    return lanes.ravel(), entries.ravel()
 
 
 def assert_same_answers(ours: DeviceStorage, host: FrameStorage) -> None:
@@ -223,17 +218,6 @@ def test_td_errors_that_are_no_priorities_leave_the_priorities_as_they_are(wrong
     with pytest.raises(ValueError, match="td_errors must be finite"):
         ours.update_priorities(sample, np.full(16, wrong, np.float32))
     assert ours.sample(16, np.random.default_rng(0))[1].weights.isfinite().all()
-
-
-class NoWaiting(TorchDispatchMode):
-    """Fails if the host would have to wait for a GPU: for a tensor's value, or a shape that depends on one."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        name = func.overloadpacket.__name__
-        assert name not in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal"), name
-        if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
-            assert not any(index is not None and index.dtype == torch.bool for index in args[1])
-        return func(*args, **(kwargs or {}))
 
 
 def test_nothing_waits_for_the_device() -> None:

@@ -16,6 +16,7 @@ from engine.buffers.device.storage import DeviceStorage
 from engine.buffers.frames import InitialPriorities
 from engine.buffers.sampling import Sample, of_one_batch
 from engine.envs.lanes import PlayedStep
+from tests.support.buffers import all_pairs
 
 GAMMA, STACK = 0.9, 3
 
@@ -72,12 +73,6 @@ def fill(storage: FrameStorage, sampler: Sampler, steps: int, seed: int, end_sha
 def numbers(stacks: np.ndarray) -> np.ndarray:
     """The frame numbers in frames [..., 1, 2]."""
     return stacks[..., 0, 0].astype(int) * 256 + stacks[..., 0, 1]
-
-
-def all_pairs(storage: FrameStorage) -> tuple[np.ndarray, np.ndarray]:
-    most = int(storage.written.max()) + 3
-    lanes, entries = np.meshgrid(np.arange(storage.lanes), np.arange(most), indexing="ij")
-    return lanes.ravel(), entries.ravel()
 
 
 @settings(max_examples=60)

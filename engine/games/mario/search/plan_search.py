@@ -90,9 +90,7 @@ class PlanSearch:
                 return Way(actions, places[:, 0], places[:, 1])
         return None
 
-    def mended(
-        self, way: Way, start: LaneState, stopped: Callable[[], bool] = lambda: False
-    ) -> NDArray[np.int64] | None:
+    def mended(self, way: Way, start: LaneState, stopped: Callable[[], bool]) -> NDArray[np.int64] | None:
         """Actions [steps] to the flag from another start than the way's; None if none were found or it was stopped."""
         actions, mends = way.actions, 0
         while not stopped():

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.games.mario import rules
 from engine.games.mario.lanes import LaneState, MarioLanes
 from engine.games.mario.search.plan_search import STUCK_STEPS, PlanSearch, Way
 from engine.games.mario.search.trials import Trials
@@ -15,19 +14,7 @@ from engine.games.mario.search.way_cache import WayCache
 from engine.games.mario.search.way_search import WayAdaptation, find_way
 from engine.games.mario.search.ways import starts_of, ways_to_flag
 from engine.games.mario.task import MarioTask
-from tests.support.games.mario import RIGHT_B
-
-TASK = MarioTask(noop_max=0)
-INTO_GOOMBA = 60
-"""Environment steps in which Mario, if he only runs, meets the first enemy of World 1-1."""
-
-
-def running(steps: int) -> Way:
-    """What Mario does if he only runs: not a way to the flag, but a beginning of one."""
-    env = MarioLanes(TASK, 1)
-    env.reset()
-    _, area, _ = rules.where(env.emulator.ram)
-    return Way(np.full(steps, RIGHT_B), np.full(steps, area[0]), 40 + 10 * np.arange(steps))
+from tests.support.games.mario import INTO_GOOMBA, RIGHT_B, TASK, running
 
 
 def clears(task: MarioTask, start: LaneState, actions: np.ndarray) -> bool:

@@ -15,24 +15,13 @@ from engine.agents.networks import make_network
 from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
 from engine.distillation.teachers import describe_student, load_teachers
-from engine.games.mario import rules
 from engine.games.mario.lanes import MarioLanes
-from engine.games.mario.search.plan_search import STUCK_STEPS, PlanSearch, Way
+from engine.games.mario.search.plan_search import STUCK_STEPS, PlanSearch
 from engine.games.mario.searched_task import SearchedTask
 from engine.games.mario.task import MarioTask
 from engine.runs.checkpoints import policy_metadata
-from tests.support.games.mario import RIGHT_B
+from tests.support.games.mario import INTO_GOOMBA, RIGHT_B, TASK, running
 from tests.support.program import json_lines, run_program
-
-TASK = MarioTask(noop_max=0)
-INTO_GOOMBA = 60
-"""Environment steps in which Mario, if he only runs, meets the first enemy of World 1-1."""
-
-
-def running(env: MarioLanes, steps: int) -> Way:
-    """What Mario does if he only runs: not a way to the flag, but a beginning of one."""
-    _, area, _ = rules.where(env.emulator.ram)
-    return Way(np.full(steps, RIGHT_B), np.full(steps, area[0]), 40 + 10 * np.arange(steps))
 
 
 @contextlib.contextmanager
@@ -44,7 +33,7 @@ def searched_task(task: MarioTask, lanes: int, capacity: int) -> Iterator[Search
     searched = SearchedTask(
         "1-1", task, search, lanes=lanes, capacity=capacity, seed=0, threads=1, rom=None, evaluations=evaluations
     )
-    searched._follow(running(searched._env, INTO_GOOMBA))
+    searched._follow(running(INTO_GOOMBA))
     try:
         yield searched
     finally:
