@@ -189,7 +189,11 @@ class Coordinator:
     @stopwatch("evaluate")
     def _evaluate(self, *, scheduled: bool = False) -> bool:
         """Evaluate the policy. Returns False if a Stop command ended the evaluation early."""
+        if not self.paused:
+            self._shared_state.pause()  # members of their own pace, such as the workers of `parallel`
         score = self._evaluator.evaluate(self._counters.env_steps)
+        if not self.paused:
+            self._shared_state.resume()
         if score is not None and scheduled:
             self._tuning.follow_schedule(score)
         return score is not None

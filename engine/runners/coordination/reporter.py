@@ -42,7 +42,7 @@ class Reporter:
         member_info: MemberInfo | None,
     ) -> None:
         config = self._config = start.config
-        self._link, self._learner, self._shared_state = link, learner, shared_state
+        self._link, self._learner, self._learners, self._shared_state = link, learner, start.learners, shared_state
         self.counters = Counters(extra.counters)
         self._before = self.counters.env_steps, self.counters.frames  # of earlier sessions
         self.lane_stats = LaneStats(config.outcome, shared_state.members, config.parallel_envs)
@@ -101,10 +101,10 @@ class Reporter:
                 epsilon=float(epsilons.mean()),
                 random_share=float(random_share(epsilons, learner.spec.hold).mean()),
                 learning_rate=learner.agent.learning_rate,
-                replay_size=learner.replay.size,
-                replay_capacity=learner.replay.capacity,
+                replay_size=learner.replay.size * self._learners,  # each has a replay and a burn-in of its own
+                replay_capacity=learner.replay.capacity * self._learners,
                 beta=learner.replay.beta,
-                burnin_left=learner.pace.burnin_left,
+                burnin_left=learner.pace.burnin_left * self._learners,
                 replay=self._replay_stats(at_once),
             )
         )

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
 from engine.config.run_config import RunConfig
-from engine.runners.changed_options import unchanged
+from engine.runners.changed_options import changed, unchanged
 from engine.runners.learning.learner import Learner
 from engine.runners.learning.policy_file import on_cpu, save_policy
 from engine.runners.learning.settings import advantage_learning
@@ -121,7 +121,15 @@ def _load(learner: Learner, folder: Path, state: CheckpointState, with_random: b
     agent.load_scaler_state(msgspec.to_builtins(state.scaler))
     kept = (folder / REPLAY_FILE).exists() and unchanged(config, folder, *config.task_options)
     burnin = state.fill if kept and _load_replay(learner, folder) else math.ceil(learner.pace.burnin / 4)
-    learner.pace.resume(state.credit, burnin)
+    learner.pace.resume(_credit(learner, folder, state), burnin)
+
+
+def _credit(learner: Learner, folder: Path, state: CheckpointState) -> float:
+    """Updates due for the environment steps from which a checkpoint's run had not learned yet."""
+    config = learner.config
+    before = changed(config, folder, "replay_ratio")
+    ratio = state.extra.tuned.get("replay_ratio", before["replay_ratio"]) if before else config.replay_ratio
+    return state.credit * (state.choices.batch_size / config.batch_size) * (config.replay_ratio / ratio)
 
 
 def _load_replay(learner: Learner, folder: Path) -> bool:

@@ -68,7 +68,7 @@ class RayActors:
         self._updates, self._put_at = 0, float("-inf")
         self._collected_at = time.monotonic()
         self._first = 0
-        """Slot whose reply is taken first."""
+        """Slot whose reply is taken first, and which is called first."""
         self._any_built = False
         self.wire_bytes = 0
         self._class = ray.remote(_NodeActor)
@@ -235,7 +235,8 @@ class RayActors:
         """Ask for chunks, as far as actors may play ahead."""
         state = self.shared_state
         allowed = state.env_steps_left - sum(call.steps for slot in self._slots for call in slot.calls) * self._lanes
-        playing = [slot for slot in self._slots if slot.plays]
+        slots = self._slots[self._first :] + self._slots[: self._first]  # so that each actor may be the first
+        playing = [slot for slot in slots if slot.plays]
         most = max(1, allowed // self._lanes // max(1, _IN_FLIGHT * len(playing)))
         for in_flight in range(_IN_FLIGHT):
             for slot in playing:

@@ -166,6 +166,31 @@ def test_ape_x_never_waits_for_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_ape_x_goes_on_with_fewer_samples_per_step(tmp_path: Path) -> None:
+    """Its checkpoint owes more environment steps than its actors may be ahead, once each counts for fewer samples."""
+    options = (*SNAKE, *RUNNERS["apex"], "--eval-every", "0", "--parallel-envs", "16")
+    events = train(tmp_path, *options, "--replay-ratio", "16", "--steps", "6000")
+    before = json.loads((checkpoint_of(events) / "state.json").read_text())
+    assert before["credit"] * 64 / 16 > 500  # steps; the actors were ahead
+    events = train(tmp_path, "--resume", "latest", "--replay-ratio", "4", "--steps", "8000")
+    after = json.loads((checkpoint_of(events) / "state.json").read_text())
+    owed = before["credit"] * 4 / 16 + 2000 * 4 / 64  # a quarter of the updates; those of the burn-in are not due
+    assert owed - 250 < after["updates"] - before["updates"] + after["credit"] <= owed
+
+
+@pytest.mark.long
+def test_workers_wait_for_evaluations_and_figures_are_of_the_run(tmp_path: Path) -> None:
+    events = train(
+        tmp_path, *SNAKE, *RUNNERS["parallel"], "--parallel-envs", "8", "--buffer-size", "8000",
+        "--steps", "12000", "--eval-every", "1000", "--eval-episodes", "300",
+    )  # fmt: skip
+    evaluations = [event["env_steps"] for event in events if event["event"] == "evaluation"]
+    assert [env_steps // 1000 for env_steps in evaluations] == list(range(1, 13))  # none was missed during another one
+    progress = [event for event in events if event["event"] == "progress"]
+    assert progress[0]["replay_capacity"] == 8000 == progress[-1]["replay_size"]
+
+
+@pytest.mark.long
 def test_a_member_that_refuses_what_is_asked_for_ends_the_run_with_status_2(tmp_path: Path) -> None:
     short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4", "--buffer-size", "4000")
     train(tmp_path, *SNAKE, *RUNNERS["parallel"], *short, "--use-mmap-buffer", "--steps", "600")
