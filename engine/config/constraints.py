@@ -26,6 +26,10 @@ def check_together(config: RunConfig) -> None:
             f"must be 0 if actions can be illegal, because their Q-values are not learned, got "
             f"{config.advantage_learning:g}",
         )
+    if config.final_gamma is not None and config.game_info.keeps_gamma(config):
+        raise ConfigError(
+            "final_gamma", f"must be none with --curriculum, whose rewards contain --gamma, got {config.final_gamma:g}"
+        )
     lanes = config.processes * config.parallel_envs
     least = lanes * (config.n_step + SPARE_STEPS)
     if config.buffer_size < least:

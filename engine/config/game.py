@@ -343,6 +343,10 @@ class Game(ABC):
         none."""
         return None
 
+    def keeps_gamma(self, config: RunConfig) -> bool:
+        """Whether the rewards of a run contain its discount factor, which then can't change while it runs."""
+        return False
+
     def make_guide(self, config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:
         """What begins some of the lanes' episodes with actions that are not the agent's; None if nothing does."""
         return None

@@ -33,7 +33,7 @@ class Tetris(BoardGame):
     name = "tetris"
     options = TetrisOptions
     task_options = ("reward", "board", "pieces", "next_piece", "max_pieces", "curriculum")
-    network_options = ("board", "next_piece", "afterstates")
+    network_options = ("board", "next_piece", "afterstates", "curriculum")
     networks = ("columns", "afterstates")
     outcome = Outcome((Result("score", "score"),), judged_by="score")
     own_networks = {
@@ -154,6 +154,9 @@ class Tetris(BoardGame):
 
         if isinstance(network, AfterstateQNetwork):
             network.set_rewards(factory.scaled_gains(config), config.gamma, factory.scaled_costs(config))
+
+    def keeps_gamma(self, config: RunConfig) -> bool:
+        return options_of(config).curriculum
 
     def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
         from engine.games.tetris.curriculum import RewardCurriculum

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from engine.agents.afterstates import Afterstates
 from engine.agents.dueling import dueling, in_float32, through
 from engine.agents.networks import as_planes
+from engine.errors import UserError
 from engine.games.tetris.afterboards import draw_afterboards
 from engine.games.tetris.rules import MIRRORED, PADDING, PIECES, boxes, clear_lines, placements, put
 
@@ -60,7 +61,7 @@ class AfterstateQNetwork(Afterstates):
 
     Its rewards and costs are those of `set_rewards`. They are saved with the weights, because a policy is played with
     them; but only a network without rewards loads them, so that a run learns its own, whatever policy or checkpoint it
-    begins with.
+    begins with. Weights that were learned with costs are refused without them: the values contain them.
 
     Args:
         frame_shape: (4 or, with the next piece, 5; height, width).
@@ -107,11 +108,17 @@ class AfterstateQNetwork(Afterstates):
         self._has_rewards, self._has_costs = True, any(costs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        """PyTorch's hook for loading the tensors of this module."""
+        """PyTorch's hook for loading the tensors of this module. Raises `UserError` for weights with other costs."""
+        costs = state_dict.get(f"{prefix}costs")
+        # A tensor on the meta device has no values: it may hold costs.
+        has_costs = costs is not None and (costs.is_meta or bool(costs.any()))
         if not self._has_rewards:
-            costs = state_dict.get(f"{prefix}costs")
-            # A tensor on the meta device has no values: it may hold costs.
-            self._has_costs = costs is not None and (costs.is_meta or bool(costs.any()))
+            self._has_costs = has_costs
+        elif costs is not None and has_costs and not torch.allclose(costs.to(self.costs), self.costs):
+            raise UserError(
+                "--curriculum: must be on, with the same --reward, for weights that were learned so: their values "
+                "count on what boards cost"
+            )
         kept = ("gains", "gamma", "costs") if self._has_rewards else ()
         state_dict = {**state_dict, **{f"{prefix}{name}": getattr(self, name) for name in kept}}
         super()._load_from_state_dict(state_dict, prefix, *others)

@@ -82,6 +82,9 @@ class Tuning:
         if wanted.name == "beta" and not self._config.prioritized_replay:
             self._link.log("beta: has no effect on uniform replay; needs --prioritized-replay", "warning")
             return
+        if wanted.name == "gamma" and self._config.game_info.keeps_gamma(self._config):
+            self._link.log("gamma: can't change with --curriculum, whose rewards contain it", "warning")
+            return
         if wanted.name == "learning_rate":
             self._schedule = None  # the user's own value holds
         self._change(wanted.name, wanted.value)

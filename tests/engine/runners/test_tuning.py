@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.config.reading import make_config
+from engine.config.run_config import ConfigError
 from engine.envs.factory import make_lanes
 from engine.protocol.commands import Checkpoint, Command, Set, Stop, Tunable
 from engine.protocol.messages import Changed, Log, Progress, Written
@@ -54,6 +55,15 @@ def test_beta_of_a_uniform_replay_is_not_announced_as_changed(prioritized: bool,
     assert [changed.name for changed in of_kind(Changed, reports)] == ["beta", "learning_rate"][1 - prioritized :]
     expected = [] if prioritized else ["beta: has no effect on uniform replay; needs --prioritized-replay"]
     assert warnings == expected
+
+
+def test_gamma_does_not_change_where_rewards_contain_it(tmp_path: Path) -> None:
+    tetris = {"game": "tetris", "board": "4x8", "curriculum": True, "burnin": 100, "batch_size": 32}
+    reports = train(tmp_path, tetris, 64, commands=[Set(name="gamma", value=0.5)])
+    assert not of_kind(Changed, reports)
+    assert any(log.text.startswith("gamma: can't change with --curriculum") for log in of_kind(Log, reports))
+    with pytest.raises(ConfigError, match="must be none with --curriculum"):
+        make_config({**tetris, "final_gamma": 0.99, "learning_rate_schedule": "decay", "eval_every": 1000})
 
 
 @pytest.mark.parametrize(

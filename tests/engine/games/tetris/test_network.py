@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.agents.double_dqn import q_of_actions
+from engine.errors import UserError
 from engine.games.tetris.network import AfterstateQNetwork, first_equal
 from engine.games.tetris.rules import MIRRORED, TetrisLanes, gains
 
@@ -134,6 +135,18 @@ def test_boards_begin_with_what_they_cost() -> None:
     trained.set_rewards(list(gains("lines", 5)), GAMMA, costs)
     played.load_state_dict(trained.state_dict())
     assert torch.equal(played(frames[:, None]), trained(frames[:, None]))
+
+
+def test_values_that_count_on_costs_are_not_used_without_them() -> None:
+    costs, rewards = [0.5, 0.25, 0.125], list(gains("lines", 5))
+    theirs, same, without = (AfterstateQNetwork((4, 10, 5)) for _ in range(3))
+    theirs.set_rewards(rewards, 0.9, costs)
+    same.set_rewards(rewards, 0.5, costs)
+    without.set_rewards(rewards, 0.9)
+    same.load_state_dict(theirs.state_dict())
+    with pytest.raises(UserError, match="--curriculum"):
+        without.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(without.state_dict())  # a curriculum may begin with what was learned without one
 
 
 def test_weights_do_not_bring_the_rewards_of_their_run() -> None:
