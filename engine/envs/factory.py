@@ -38,9 +38,10 @@ def describe_task(config: RunConfig) -> dict[str, Any]:
 
 
 def describe_evaluation(config: RunConfig) -> dict[str, Any]:
-    """The metadata that a policy file stores beside its score: the conditions under which it was reached."""
+    """The metadata that a policy file stores beside its score: in how many episodes it was reached, and under which
+    conditions."""
     conditions = config.game_info.describe_conditions(config)
-    return {"evaluation": conditions} if conditions else {}
+    return {"eval_episodes": config.eval_episodes, **({"evaluation": conditions} if conditions else {})}
 
 
 def lanes_of_policy(metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any) -> Lanes:

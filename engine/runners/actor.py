@@ -92,6 +92,7 @@ class Actor:
         self._held = np.zeros(env.lanes, np.int64)  # [lanes], the random action being held
         self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps left to hold it
         self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], tasks cleared in this episode, one bit each
+        self._was_guided = np.zeros(env.lanes, np.bool_)  # [lanes], this episode, before a resume without the guide
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
         self.frames = env.reset()  # [lanes, *frame_shape]
         self.masks = env.masks
@@ -150,6 +151,9 @@ class Actor:
         if self.guide is not None:
             step = dataclasses.replace(step, from_start=step.from_start & ~self.guide.guided)
             self.guide.end(ended)
+        if self._was_guided.any():
+            step = dataclasses.replace(step, from_start=step.from_start & ~self._was_guided)
+            self._was_guided &= ~ended
         if step.success.any():
             self._cleared |= np.where(step.success & (step.tasks >= 0), 1 << step.tasks.clip(0), 0)
         episodes = ended_episodes(step, self._cleared)
@@ -187,12 +191,14 @@ class Actor:
             self.frames, self.masks = begun, self.env.masks
             self._stack = FrameStack(begun, self._spec.stack)
             return False
-        if self.guide is not None:
-            of_guide = {name[6:]: array for name, array in arrays.items() if name.startswith("guide.")}
-            if "guide" in state:
-                self.guide.load_state(state["guide"], of_guide)
-            else:  # the option is new
-                self.guide.begin_unguided()
+        of_guide = {name[6:]: array for name, array in arrays.items() if name.startswith("guide.")}
+        if self.guide is None:
+            if "guide" in state:  # the option is gone
+                self._was_guided = stored_array(of_guide, "until", (self.env.lanes,), np.int64) > 0
+        elif "guide" in state:
+            self.guide.load_state(state["guide"], of_guide)
+        else:  # the option is new
+            self.guide.begin_unguided()
         self._stack.obs = arrays["obs"]
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]
         self._cleared = arrays["cleared"]

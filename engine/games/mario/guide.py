@@ -32,6 +32,8 @@ Search = Callable[..., Ways]
 
 _REPORT_EVERY_S = 20.0
 """Between two lines of the log that tell how far a search is."""
+_NOOPS = "noops"
+"""In checkpoints: the no-op frames of the starts whose ways were searched, `noop_min` and `noop_max`."""
 WAY = "way_from"
 """In checkpoints: before the numbers of a way's stage and start."""
 
@@ -56,6 +58,7 @@ class WayGuide:
         self._played = np.zeros(env.lanes, np.int64)  # [lanes], environment steps of the episode
         self._until = np.full(env.lanes, -1, np.int64)  # [lanes], the first that is the agent's; -1: not drawn yet
         self._starts = np.zeros((env.lanes, 2), np.int64)  # [lanes, 2], stage and start of the episode
+        self._noops = np.array([env.task.noop_min, env.task.noop_max], np.int64)
 
     def find_ways(self, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> None:
         """Search the ways, unless `load_state` has restored them."""
@@ -89,7 +92,7 @@ class WayGuide:
         """State for a checkpoint: JSON values and arrays. Includes the ways, which may have taken minutes to find."""
         arrays = {"played": self._played, "until": self._until, "starts": self._starts}
         ways = {f"{WAY}.{stage}.{start}": way for (stage, start), way in self.ways.items()}
-        return dict(self._random.bit_generator.state), arrays | ways
+        return dict(self._random.bit_generator.state), {**arrays, **ways, _NOOPS: self._noops}
 
     def begin_unguided(self) -> None:
         """Leave the episodes in progress to the agent: those of a checkpoint without a guide."""
@@ -107,6 +110,8 @@ class WayGuide:
         lanes = self._env.lanes
         played, until = (stored_array(arrays, name, (lanes,), np.int64) for name in ("played", "until"))
         starts = stored_array(arrays, "starts", (lanes, 2), np.int64)
+        if _NOOPS in arrays and not np.array_equal(stored_array(arrays, _NOOPS, (2,), np.int64), self._noops):
+            ways = {}  # of other starts
         if not ways:  # they will be searched again; meanwhile nothing leads the episodes in progress
             until = np.minimum(until, 0)
         lengths = [len(ways.get((stage, start), ())) for stage, start in starts.tolist()]
@@ -152,6 +157,7 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
             ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
             if stopped():
                 return {}  # not a part of them, which a resumed run would take for all
+            log(f"{stage}: episodes are guided from {len(ways)} of {task.starts} starts")
             found |= {(STAGES.index(stage), start): way for start, way in ways.items()}
     except UserError as error:
         raise UserError(f"--guide: {error}") from None

@@ -104,11 +104,11 @@ class Evaluator:
 def score_of(policy: Path, config: RunConfig) -> tuple[float, ...]:
     """The (success rate, mean return) that a kept policy reached at the task and under the conditions of a run.
 
-    Empty, which compares as less than any score, if the file is missing, has no score, or is of another task or judged
-    under other conditions.
+    Empty, which compares as less than any score, if the file is missing, has no score, or is of another task, or judged
+    by another number of episodes or under other conditions.
     """
     try:
-        said = policy_metadata(policy)
+        said = {"eval_episodes": config.eval_episodes, **policy_metadata(policy)}  # earlier versions did not store it
     except CheckpointError:
         return ()
     wanted = describe_task(config) | describe_evaluation(config)

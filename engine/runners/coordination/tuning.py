@@ -134,4 +134,5 @@ class Tuning:
 
 def schedule_options(config: RunConfig) -> tuple[str, ...]:
     """Options with which the schedule of the learning rate starts anew if they have changed."""
-    return (*config.task_options, "learning_rate", "learning_rate_schedule", *config.game_info.evaluation_options)
+    judged = ("eval_episodes", *config.game_info.evaluation_options)
+    return (*config.task_options, "learning_rate", "learning_rate_schedule", *judged)

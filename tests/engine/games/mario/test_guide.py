@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from engine.config.run_config import ConfigError, RunConfig
 from engine.envs.lanes import Frames
 from engine.games.mario import rules
-from engine.games.mario.guide import WAY, WayGuide
+from engine.games.mario.guide import WAY, WayGuide, Ways
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.search.ways import starts_of
 from engine.games.mario.task import MarioTask
@@ -105,6 +107,37 @@ def test_episodes_of_a_checkpoint_without_a_guide_are_the_agents() -> None:
     assert (take(actor)[0] == RIGHT_B).any()
     before.close()
     actor.close()
+
+
+def test_guided_episodes_do_not_count_once_the_guide_is_gone() -> None:
+    before, actor = new_actor(guided=0.5, length=1), new_actor()
+    guided = take(before)[0] == RIGHT_B
+    actor.load_state(*before.state())
+    counted: list[int] = []
+    while not counted:
+        counted = take(actor)[1]
+    assert guided.any() and counted and not guided[counted].any()
+    while not guided[take(actor)[1]].any():  # the next episodes are its own
+        pass
+    before.close()
+    actor.close()
+
+
+def test_ways_from_other_starts_are_not_those_of_a_run() -> None:
+    searched = []
+
+    def search(**others: Any) -> Ways:
+        searched.append(others)
+        return {(0, 5): np.zeros(3, np.int64)}
+
+    guide = WayGuide(MarioLanes(TASK, LANES), share=0.5, seed=0, search=search)
+    guide.find_ways(stopped=lambda: False, log=print)
+    for noop_max in (TASK.noop_max, TASK.noop_max + 1):
+        task = dataclasses.replace(TASK, noop_max=noop_max)
+        resumed = WayGuide(MarioLanes(task, LANES), share=0.5, seed=0, search=search)
+        resumed.load_state(*guide.state())
+        resumed.find_ways(stopped=lambda: False, log=print)
+    assert len(searched) == 2  # once for each range of no-ops
 
 
 def test_a_damaged_way_is_refused() -> None:
