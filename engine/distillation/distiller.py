@@ -188,8 +188,10 @@ class Distiller:
             self._credit += sum(task.replay_ratio * task.lanes for task in self.tasks)
 
     def _sample(self) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Observations [batch, stack, *frame_shape] and labels [batch, actions] of randomly drawn tasks."""
-        counts = np.bincount(self._random.integers(0, len(self.tasks), BATCH_SIZE), minlength=len(self.tasks))
+        """Observations [batch, stack, *frame_shape] and labels [batch, actions] of tasks that are drawn in the ratio of
+        what each has to learn."""
+        due = np.array([task.replay_ratio * task.lanes for task in self.tasks])
+        counts = self._random.multinomial(BATCH_SIZE, due / due.sum())
         drawn = [
             task.replay.sample(int(count), self._random)
             for task, count in zip(self.tasks, counts, strict=True)

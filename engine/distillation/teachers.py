@@ -141,7 +141,8 @@ def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str |
 def check_initial(policy: Path, student: dict[str, Any]) -> None:
     """Raises `UserError` naming the field if a student can't begin with the weights of a policy."""
     metadata = policy_metadata(policy)
-    for field in ("game", "network", "stack", "frame_shape", "outputs", "observation"):
+    must_agree = distillation_of(student["game"]).must_agree
+    for field in ("game", "network", "stack", "frame_shape", "outputs", *must_agree):
         wanted, found = student.get(field), metadata.get(field)
         if found != wanted:
             raise UserError(
