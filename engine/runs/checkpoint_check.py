@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.config.run_config import RunConfig
 from engine.runs.checkpoint_state import ARRAYS_FILE, ONLINE_FILE, OPTIMIZER_FILE, REPLAY_FILE, TARGET_FILE, read_state
-from engine.runs.checkpoints import POLICY_FILE, CheckpointError, Manifest, check_policy
+from engine.runs.checkpoints import POLICY_FILE, CheckpointError, Manifest, check_policy, reading
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runs.tensor_check import LARGEST, check_tensors
 from engine.runtime.safetensors_header import TensorEntry
@@ -112,12 +112,8 @@ def _check_replay(path: Path, config: RunConfig) -> None:
 
 
 def _tensors(path: Path, largest: float = LARGEST) -> dict[str, TensorEntry]:
-    try:
+    with reading(path):
         return check_tensors(path, lambda name: _bounds(name.rpartition(".")[2], largest))
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except ValueError as error:
-        raise _damaged(path, str(error)) from None
 
 
 def _bounds(name: str, largest: float) -> tuple[float, float]:

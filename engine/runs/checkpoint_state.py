@@ -14,7 +14,7 @@ import msgspec
 
 from engine.config.run_config import TUNABLE_BOUNDS
 from engine.protocol.outcome import MAX_RESULTS, MAX_TASKS
-from engine.runs.checkpoints import CheckpointError
+from engine.runs.checkpoints import reading
 from engine.runs.run import Score
 from engine.runtime.files import read_bounded
 
@@ -211,9 +211,5 @@ def check_torch_state(state: bytes) -> None:
 def read_state(folder: Path) -> CheckpointState:
     """Reads `state.json` of a checkpoint. Raises `CheckpointError` if it is missing or damaged."""
     path = folder / STATE_FILE
-    try:  # msgspec's own decoder doesn't read -Infinity, the best return of no episode
+    with reading(path):  # msgspec's own decoder doesn't read -Infinity, the best return of no episode
         return msgspec.convert(json.loads(read_bounded(path, _MAX_STATE_BYTES)), CheckpointState)
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: damaged ({error})") from None

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,17 @@ def _unseen(done: float) -> None:
 
 class CheckpointError(UserError):
     """A checkpoint is missing, incomplete, damaged or not of mario-tui."""
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise `CheckpointError` that names the file if it can't be read in the block, or has damaged contents."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from None
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -118,10 +129,8 @@ def verify(folder: Path, *, checksums: bool = True, progress: OnProgress = _unse
         path = folder / name
         if path.parent != folder or not path.is_file() or path.is_symlink():
             raise CheckpointError(f"{path}: missing from the checkpoint")
-        try:
+        with reading(path):
             intact = path.stat().st_size == entry.size and (not checksums or _sha256(path, count) == entry.sha256)
-        except OSError as error:
-            raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
         if not intact:
             raise CheckpointError(f"{path}: damaged (size or checksum differs from the manifest)")
     return manifest
@@ -130,8 +139,11 @@ def verify(folder: Path, *, checksums: bool = True, progress: OnProgress = _unse
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a sealed folder, whose files are not looked at. Raises `CheckpointError`."""
     path = folder / MANIFEST
-    try:
-        content = read_bounded(path, _MAX_MANIFEST_BYTES)
+    with reading(path):
+        try:
+            content = read_bounded(path, _MAX_MANIFEST_BYTES)
+        except FileNotFoundError:
+            raise CheckpointError(f"{folder}: not a checkpoint of mario-tui (no {MANIFEST})") from None
         format_ = msgspec.json.decode(content, type=_Format).format
         if format_ != FORMAT:
             age = "an older" if format_ < FORMAT else "a newer"
@@ -139,12 +151,6 @@ def read_manifest(folder: Path) -> Manifest:
                 f"{folder}: written by {age} version of mario-tui (format {format_}); this one reads format {FORMAT}"
             )
         return msgspec.json.decode(content, type=Manifest)
-    except FileNotFoundError:
-        raise CheckpointError(f"{folder}: not a checkpoint of mario-tui (no {MANIFEST})") from None
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: damaged ({error})") from None
 
 
 def commit(partial: Path, final: Path) -> None:
@@ -328,12 +334,8 @@ def check_policy(path: Path) -> dict[str, Any]:
     from engine.runs.tensor_check import check_tensors  # imports NumPy, which lists of runs don't need
 
     metadata = policy_metadata(path)
-    try:
+    with reading(path):
         check_tensors(path)
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: damaged ({error})") from None
     return metadata
 
 

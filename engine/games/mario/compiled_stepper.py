@@ -28,7 +28,7 @@ from engine.emulators.nes import (
 from engine.emulators.view import reduce_screen
 from engine.games.mario import rules
 from engine.games.mario.reference_stepper import all_starts, sticky_threshold
-from engine.games.mario.stepper import Outcome
+from engine.games.mario.stepper import StepOutcome
 from engine.games.mario.task import MarioTask
 from engine.runtime.crew import Crew
 from engine.runtime.stopwatch import stopwatch
@@ -102,7 +102,7 @@ class CompiledStepper:
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
         unused = np.empty((self._console.lanes, 10), np.int64)
         wanted = which.astype(np.uint8)
-        self.step(wanted, Outcome(frames, frames, unused, wanted, unused, unused), only_begin=True)
+        self.step(wanted, StepOutcome(frames, frames, unused, wanted, unused, unused), only_begin=True)
 
     def set_start(self, start: int, state: bytes) -> None:
         words, memory, _, _ = self._console.read(state)
@@ -135,7 +135,7 @@ class CompiledStepper:
             for scratch in self._scratch
         ]
 
-    def step(self, buttons: NDArray[np.uint8], outcome: Outcome, *, only_begin: bool = False) -> None:
+    def step(self, buttons: NDArray[np.uint8], outcome: StepOutcome, *, only_begin: bool = False) -> None:
         lanes = self._console.lanes
         arguments = (  # kept until the end: the words are their addresses
             np.zeros(1, np.int64),

@@ -33,7 +33,7 @@ from engine.games.mario.compiled_stepper import CompiledStepper
 from engine.games.mario.curriculum import stage_slots
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.start_states import StartStates
-from engine.games.mario.stepper import Outcome, Stepper
+from engine.games.mario.stepper import StepOutcome, Stepper
 from engine.games.mario.task import MarioTask
 from engine.protocol.messages import Thought
 from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, stored_array
@@ -199,7 +199,7 @@ class MarioLanes:
         if buttons.shape != (self.lanes,):
             raise ValueError(f"expected an action for each of {self.lanes} lanes, got the shape {buttons.shape}")
         shape = (self.lanes, *self.frame_shape)
-        outcome = Outcome(
+        outcome = StepOutcome(
             frames=np.empty(shape, np.uint8),
             final_frames=np.empty(shape, np.uint8),
             ended=np.empty((self.lanes, 2), np.int64),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from engine.emulators.protocol import Emulator
 from engine.games.mario import rules
-from engine.games.mario.stepper import Outcome
+from engine.games.mario.stepper import StepOutcome
 from engine.games.mario.task import MarioTask
 
 
@@ -32,7 +32,7 @@ class ReferenceStepper:
         self._restart(which)
         self._console.picture(self._task.view, frames, which)
 
-    def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
+    def step(self, buttons: NDArray[np.uint8], outcome: StepOutcome) -> None:
         console, book, task = self._console, self._book, self._task
         held = buttons.copy()
         for lane in range(console.lanes):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """Arrays that a stepper fills in a step, with a row for each lane."""
 
     frames: NDArray[np.uint8]
@@ -32,7 +32,7 @@ class Stepper(Protocol):
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
         """Begin an episode in the lanes where `which` [lanes] is set, and write their first frames to `frames`."""
 
-    def step(self, buttons: NDArray[np.uint8], outcome: Outcome) -> None:
+    def step(self, buttons: NDArray[np.uint8], outcome: StepOutcome) -> None:
         """Hold the joypad bytes `buttons` [lanes] for one environment step and fill `outcome`."""
 
     def set_start(self, start: int, state: bytes) -> None:

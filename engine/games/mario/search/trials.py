@@ -15,7 +15,7 @@ from engine.games.mario.task import MarioTask
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TriedPlans:
     """What became of plans; arrays [plans]."""
 
     alive: NDArray[np.bool_]  # or cleared
@@ -37,7 +37,7 @@ class Trials:
     def __init__(self, task: MarioTask, lanes: int, *, threads: int, rom: Path | None) -> None:
         self.env = MarioLanes(task, lanes, threads=threads, restart=False, rom=rom, draws=False)
 
-    def run(self, states: Sequence[LaneState], plans: NDArray[np.int64]) -> Outcome:
+    def run(self, states: Sequence[LaneState], plans: NDArray[np.int64]) -> TriedPlans:
         """Follow plans [plans, steps]: plan i from `states[i % len(states)]`."""
         lanes = self.env.lanes
         for lane in range(lanes):
@@ -55,9 +55,9 @@ class Trials:
             if over.all():
                 break
         tried = slice(len(plans))
-        return Outcome((~over | clears)[tried], clears[tried], gains[tried], lengths[tried])
+        return TriedPlans((~over | clears)[tried], clears[tried], gains[tried], lengths[tried])
 
-    def run_from_each(self, starts: Sequence[LaneState], actions: NDArray[np.int64]) -> Outcome:
+    def run_from_each(self, starts: Sequence[LaneState], actions: NDArray[np.int64]) -> TriedPlans:
         """Follow the same actions [steps] from each start."""
         return self.run(starts, np.tile(actions, (len(starts), 1)))
 
