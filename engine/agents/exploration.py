@@ -18,9 +18,10 @@ def epsilon_ladder(lanes: int, epsilon: float) -> NDArray[np.float64]:
     return ladder
 
 
-def member_ladder(lanes: int, epsilon: float, index: int, members: int) -> NDArray[np.float64]:
-    """The part [lanes] of process `index` of the ladder over all lanes of `members` processes."""
-    return epsilon_ladder(members * lanes, epsilon)[index * lanes : (index + 1) * lanes]
+def member_ladders(lanes: int, epsilon: float, members: int) -> NDArray[np.float64]:
+    """The ladder over all lanes of `members` processes [members, lanes]. They take its rungs in turns, so that each
+    explores about as much as the others: what one plays, or does not play yet, stands for all."""
+    return epsilon_ladder(members * lanes, epsilon).reshape(lanes, members).T
 
 
 def annealed(ladder: NDArray[np.float64], env_steps: int, over: int, scale: float | None = None) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.agents import DoubleDQN, Losses
-from engine.agents.exploration import member_ladder
+from engine.agents.exploration import member_ladders
 from engine.buffers import ReplayBuffer
 from engine.config.torchrun import processes_here
 from engine.envs.factory import make_lanes
@@ -81,7 +81,7 @@ class ActorLearner:
             rehearse_learning(config, env.spec)
         self._actor = Actor(
             env,
-            ladder=member_ladder(config.parallel_envs, config.epsilon, index, shared_state.members),
+            ladder=member_ladders(config.parallel_envs, config.epsilon, shared_state.members)[index],
             epsilon_steps=config.epsilon_steps,
             seed=explore_seed,
             noise=config.action_noise,

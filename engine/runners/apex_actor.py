@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.agents.afterstates import set_gamma
-from engine.agents.exploration import member_ladder
+from engine.agents.exploration import member_ladders
 from engine.agents.initial_priorities import TDErrors
 from engine.agents.networks import make_networks
 from engine.buffers.frames import InitialPriorities
@@ -68,7 +68,7 @@ class ApexActor:
         self._has_curriculum = config.game_info.make_curriculum(config, 0) is not None
         self.actor = Actor(
             env,
-            ladder=member_ladder(config.parallel_envs, config.epsilon, index, config.num_actors),
+            ladder=member_ladders(config.parallel_envs, config.epsilon, config.num_actors)[index],
             epsilon_steps=config.epsilon_steps,
             seed=int(seeds[1]),
             noise=config.action_noise,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.agents import Losses
-from engine.agents.exploration import annealed, epsilon_ladder, random_share
+from engine.agents.exploration import annealed, member_ladders, random_share
 from engine.protocol.messages import Lanes, State
 from engine.runners.coordination.curriculum import RunCurriculum, curriculum_at
 from engine.runners.coordination.stats.counters import Counters
@@ -46,7 +46,7 @@ class Reporter:
         self.counters = Counters(extra.counters)
         self._before = self.counters.env_steps, self.counters.frames  # of earlier sessions
         self.lane_stats = LaneStats(config.outcome, shared_state.members, config.parallel_envs)
-        self._ladder = epsilon_ladder(shared_state.members * config.parallel_envs, config.epsilon)
+        self._ladder = member_ladders(config.parallel_envs, config.epsilon, shared_state.members).ravel()
         curriculum = curriculum_at(config, extra)
         self._curriculum = None if curriculum is None else RunCurriculum(curriculum, self._ladder, link, shared_state)
         self._time_splits = TimeSplits(config.runner, shared_state)

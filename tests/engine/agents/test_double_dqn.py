@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork, layout
 from engine.agents.double_dqn import GAP_PACE
-from engine.agents.exploration import annealed, epsilon_ladder, random_actions
+from engine.agents.exploration import annealed, epsilon_ladder, member_ladders, random_actions
 from engine.buffers import Batch
 from engine.games.tetris.network import ColumnsQNetwork
 from engine.runtime.devices import Precision
@@ -346,6 +346,9 @@ def test_epsilon_ladder_of_ape_x() -> None:
     assert annealed(ladder, 50, 100)[0] == pytest.approx(0.7)
     assert annealed(ladder, 500, 100) == pytest.approx(ladder)
     assert epsilon_ladder(1, 0.4) == pytest.approx([0.4])
+    of_members = member_ladders(4, 0.4, 2)
+    assert of_members.shape == (2, 4) and sorted(of_members.ravel(), reverse=True) == ladder.tolist()
+    assert of_members[0] == pytest.approx(ladder[::2])
 
 
 def test_the_policy_is_a_slow_average_of_the_online_network() -> None:
