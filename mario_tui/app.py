@@ -208,7 +208,8 @@ class MarioApp(TypeAheadApp[None]):
     def action_suspend_process(self) -> None:
         """Suspend to the shell."""
         if self.is_web or not self._has_terminal or not has_shell():
-            self.notify("No shell here could resume mario-tui; to leave it, press q.", severity="warning", timeout=4)
+            leave = f"to leave it, press {self.key('home.quit_app')}"
+            self.notify(f"No shell here could resume mario-tui; {leave}.", severity="warning", timeout=4)
             return
         suspend(self)
 

@@ -22,7 +22,7 @@ from engine.runs.origin import origin_of
 from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
 from engine.runtime.threads import available_cores
-from mario_tui.data.format import counted, number
+from mario_tui.data.format import counted, number, percent
 from mario_tui.data.outcome_text import is_cleared, judged, judged_label
 from mario_tui.engine_command import EngineCommand, failure_text
 from mario_tui.terminal.progress_bar import progress_bar
@@ -161,7 +161,7 @@ def _result(r: Evaluated) -> str:
 
 
 def _rate(r: Evaluated) -> str:
-    return f"({r.clear_rate:.0%}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})"
+    return f"({percent(r.clear_rate)}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})"
 
 
 def _judged_mean(r: Evaluated) -> Mean:
@@ -187,7 +187,7 @@ def _table(results: Sequence[Evaluated]) -> str:
     rows = [("POLICY", "", "EPISODES", "RESULT", "95 % INTERVAL", "RETURN")]
     for r in results:
         if is_cleared(r.outcome):
-            result, interval = f"{r.clear_rate:.0%}", f"{r.clear_rate_low:.0%} to {r.clear_rate_high:.0%} (Wilson)"
+            result, interval = percent(r.clear_rate), f"{r.clear_rate_low:.0%} to {r.clear_rate_high:.0%} (Wilson)"
         else:
             mean = _judged_mean(r)
             result, interval = _value(mean.mean), "–"

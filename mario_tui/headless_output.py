@@ -12,7 +12,6 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.progress import (
     Progress as Bars,
@@ -36,7 +35,7 @@ from engine.protocol.messages import (
 )
 from engine.protocol.outcome import Outcome
 from engine.runtime.text import printable
-from mario_tui.data.format import counted, duration, number, number_or_whole
+from mario_tui.data.format import counted, done_share, duration, number, number_or_whole
 from mario_tui.data.outcome_text import is_cleared, judged, reached
 from mario_tui.terminal.safe_console import SafeConsole
 
@@ -110,26 +109,26 @@ class ProgressBar:
             BarColumn(bar_width=None),
             TaskProgressColumn(),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
             TextColumn("{task.fields[rest]}"),
             console=self._console,
             expand=True,
         )
         self._task = self._bars.add_task("starting", total=None, rest="")
+        self._hello: Hello | None = None
 
     def show(self, event: Event | Gap) -> None:
         match event:
             case Hello():
-                self._outcome = event.outcome
+                self._outcome, self._hello = event.outcome, event
                 self._console.print(Text.assemble("run ", (printable(event.path), "bold")))
                 self._bars.start()
-                self._bars.update(self._task, total=event.steps)
+                self._bars.update(self._task, total=1.0)
             case Progress():
-                rest = f"{_rate(event)} steps/s  return {number(event.mean_return)}"
+                rest = f"{_left(event)}{_rate(event)} steps/s  return {number(event.mean_return)}"
                 self._bars.update(
                     self._task,
                     description=f"{event.state} {event.env_steps:,}",
-                    completed=event.env_steps,
+                    completed=0.0 if self._hello is None else done_share(self._hello, event),
                     rest=f"{rest}  loss {number(event.loss)}  updates {event.updates:,}",
                 )
             case Episode(success=False):
@@ -146,8 +145,13 @@ def _rate(p: Progress) -> str:
     return f"{p.env_steps_per_s:,.0f}" if p.state != "paused" else "–"
 
 
+def _left(p: Progress) -> str:
+    """The remaining time, and two spaces; empty if it is not known."""
+    return "" if p.remaining_s is None or p.state == "paused" else f"left {duration(p.remaining_s)}  "
+
+
 def progress_line(p: Progress) -> str:
-    left = "" if p.remaining_s is None or p.state == "paused" else f"  left {duration(p.remaining_s)}"
+    left = f"  {_left(p)}".rstrip()
     beta = f"  beta {p.beta:.3f}" if p.beta else ""  # 0 in a uniform replay
     random = f" ({p.random_share:.1%} random)"
     return (

@@ -9,6 +9,7 @@ import time
 import msgspec
 
 from engine.config.reported_loop import Description
+from engine.config.run_config import RunConfig
 from engine.host.run_state import RunState
 from engine.protocol.messages import PROTOCOL, Evaluation, Event, Hello, Point, Progress, Summary
 from engine.protocol.outcome import Outcome
@@ -35,6 +36,7 @@ def hello(run: Run, config: Description, state: RunState) -> Hello:
         events=list(state.events),
         outcome=config.outcome,
         actions=config.action_names,
+        episodes=config.episodes if isinstance(config, RunConfig) else None,
         obeys=state.obeys,
     )
 
@@ -67,7 +69,7 @@ def current(state: RunState) -> list[Event]:
 def back_at(progress: Progress, env_steps: int) -> Progress:
     """The progress of a run that restarts from a checkpoint."""
     return msgspec.structs.replace(
-        progress, state="starting", env_steps=env_steps, env_steps_per_s=0.0, frames_per_s=0.0
+        progress, at=time.time(), state="starting", env_steps=env_steps, env_steps_per_s=0.0, frames_per_s=0.0
     )
 
 

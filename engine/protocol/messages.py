@@ -364,6 +364,7 @@ class Hello(Message, frozen=True):
     actions: list[str] = []  # names, in the order of the Q-values
     points_stride: int = 1  # samples for each of `points`
     published: dict[str, int] = {}  # events of each class of `KeptEvent` since the host started, without the end
+    episodes: int | None = None  # after which the run ends as well
     obeys: list[str] | None = None  # the commands that a loop outside the program obeys; None: the program trains
 
 

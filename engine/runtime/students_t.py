@@ -11,13 +11,19 @@ _QUANTILES = (
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 """97.5 % quantiles of the distribution with 1 to 30 degrees of freedom."""
-_NORMAL = 1.960
+_NORMAL = 1.959964
 
 
 def half_width(values: Sequence[float]) -> float:
     """Half the width of the 95 % interval of a mean; NaN for a single value, which says nothing about it."""
     if len(values) < 2:
         return math.nan
-    freedom = len(values) - 1
-    quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else _NORMAL
-    return quantile * statistics.stdev(values) / math.sqrt(len(values))
+    return _quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def _quantile(freedom: int) -> float:
+    """The 97.5 % quantile; beyond the table by its expansion around the normal one (Abramowitz & Stegun 26.7.5)."""
+    if freedom <= len(_QUANTILES):
+        return _QUANTILES[freedom - 1]
+    z = _NORMAL
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -19,7 +19,7 @@ from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, InvalidMessage, attach
 from engine.protocol.commands import Checkpoint, Command, Pause, Resume, Stop
 from engine.protocol.messages import Hello, Log, Progress, Saved
-from engine.runs.run import Run
+from engine.runs.run import NOT_BEGUN, Run
 from engine.runtime.text import printable
 from mario_tui.commands.attach import run_of
 from mario_tui.commands.options import Parser, add_run_dir, existing, within
@@ -85,7 +85,7 @@ def run(arguments: list[str]) -> int:
     if name == "wait":
         runs = [run_of(each, run_dir) for each in options.run]  # a wrong name is told now rather than in some hours
         deadline = time.monotonic() + options.timeout
-        results: Iterable[_Result] = (_end(each, deadline) for each in runs)
+        results: Iterable[_Result] = (_waited_for(each, deadline) for each in runs)
     else:
         results = _carried_out(_COMMANDS[name], options.run, run_dir)
     done = []
@@ -165,6 +165,12 @@ def _effect(command: Command, client: HostClient, run: Run, result: _Result) -> 
         if isinstance(command, Stop):
             return _end(run)
     return replace(result, state=_state(run), reason=reason, status=_FAILED)
+
+
+def _waited_for(run: Run, deadline: float) -> _Result:
+    """How the run ended; it has failed, like the run itself, if it was stopped before training began."""
+    end = _end(run, deadline)
+    return replace(end, reason=f"{run.name}: {NOT_BEGUN}", status=_FAILED) if end.reason == NOT_BEGUN else end
 
 
 def _end(run: Run, deadline: float = math.inf) -> _Result:

@@ -71,7 +71,7 @@ then:
   sweep add SWEEP       more: --seeds N further seeds of all settings, or new
                         settings with --vary
   sweep wait SWEEP      until no run waits or trains; exit status 1 unless all
-                        are finished
+                        are finished or pruned
 """
 
 

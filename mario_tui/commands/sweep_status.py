@@ -50,6 +50,8 @@ def run(arguments: list[str]) -> int:
     forms.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     if options.sweep is None:
+        if options.runs or options.csv or options.markdown or options.sort != "given":
+            raise UserError("--runs, --csv, --markdown and --sort need a sweep: its name or folder, or latest")
         return _list(as_json=options.json)
     sweep = find_sweep(options.sweep)
     plan = sweep.plan()

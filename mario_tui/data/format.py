@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+from engine.protocol.messages import Hello, Progress
+
 
 def number(value: float | None) -> str:
     """About three significant digits, in scientific notation far from 1; a dash for None, NaN and infinity."""
@@ -115,6 +117,17 @@ def fraction(part: float, whole: float) -> float:
     """`part / whole` within 0 to 1; 0 if it is undefined, because recordings may contain any value."""
     found = part / whole if whole else 0.0
     return min(max(found, 0.0), 1.0) if math.isfinite(found) else 0.0
+
+
+def percent(share: float) -> str:
+    """A share of a whole; 0% and 100% only if it is exactly that."""
+    is_nearly = 0 < share < 0.01 or 0.99 < share < 1
+    return f"{min(max(share, 0.001), 0.999):.1%}" if is_nearly else f"{share:.0%}"
+
+
+def done_share(hello: Hello, progress: Progress) -> float:
+    """How much of a run is done: of its environment steps or of its episodes, whichever will end it first."""
+    return max(fraction(progress.env_steps, hello.steps), fraction(progress.episodes, hello.episodes or 0))
 
 
 def moment(at: float) -> str:

@@ -206,9 +206,11 @@ class DashboardScreen(RunControl):
             self._game.show(frame)
 
     def _announce_best(self, before: Snapshot) -> None:
-        """Let the user know of an evaluation that was better than all before."""
+        """Let the user know of an evaluation that was better than all before; one that is as good replaces the policy,
+        and is no news."""
         best, self._best = self._best, self.curves.best
-        if self._best is not None and self._best is not best and before.hello is not None and self.is_live():
+        is_better = self._best is not None and (best is None or _reached(self._best) > _reached(best))
+        if self._best is not None and is_better and before.hello is not None and self.is_live():
             self.mario.alert(f"{self.run.name}: best evaluation so far: {judged(before.outcome, self._best)}")
 
     def _announce_end(self, snapshot: Snapshot) -> None:
@@ -273,6 +275,7 @@ class DashboardScreen(RunControl):
         return True
 
     def action_hold_game(self) -> None:
+        self._game.freeze_key = self.mario.key("dashboard.hold_game")
         self._game.freeze(not self._game.frozen)
 
     def action_eyes(self) -> None:
@@ -346,3 +349,8 @@ class DashboardScreen(RunControl):
     @property
     def _game_key(self) -> str:
         return self.mario.key("dashboard.toggle_game")
+
+
+def _reached(evaluation: Evaluation) -> tuple[float, float]:
+    """What decides which of two evaluations is better."""
+    return evaluation.clears / evaluation.episodes, evaluation.mean_return

@@ -89,8 +89,10 @@ class RunControl(PanelGrid):
         return self.run.path / "pictures"
 
     def update_keys(self) -> None:
-        """Offer the keys that fit the state of the run."""
+        """Offer the keys that fit the state of the run, and forget what was requested once it has come about."""
         snapshot = self.feed.snapshot()
+        if snapshot.progress is not None and snapshot.progress.state == self._requested:
+            self._requested = None
         fitting = snapshot.status.is_over, None if snapshot.hello is None else snapshot.hello.obeys
         if fitting != (self.is_over, self._obeys):
             self.is_over, self._obeys = fitting

@@ -18,7 +18,7 @@ from engine.errors import UserError
 from engine.runs.sweep import SweepPlan
 from engine.runtime.home import home
 from engine.runtime.text import printable
-from mario_tui.data.format import duration, fraction, number, short
+from mario_tui.data.format import duration, fraction, number, percent, short
 from mario_tui.data.listed import Listed
 from mario_tui.data.recorded import recorded_state
 from mario_tui.data.sweep_table import commands_of
@@ -119,7 +119,7 @@ def describe(listed: Listed) -> Text:
     if annotation.note:
         text.append(f"\n{printable(annotation.note)}", style="italic")
     share = fraction(record.env_steps, record.steps)
-    of = f" of {short(record.steps)} ({share:.0%})" if record.steps else ""
+    of = f" of {short(record.steps)} ({percent(share)})" if record.steps else ""
     text.append(f"\nsteps    {short(record.env_steps)}{of}")
     text.append(f"\nepisodes {short(record.episodes)}, in {duration(record.wall_s)}")
     text.append(f"\nreturn   {number(record.mean_return)}")

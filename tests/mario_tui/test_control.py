@@ -120,6 +120,8 @@ def test_a_run_that_is_stopped_during_its_start_counts_as_stopped(tmp_path: Path
     snake = the_run(tmp_path)
     assert (starting.returncode, out, err) == (1, "", f"mario-tui: {snake.name}: stopped before training began\n")
     assert snake.record().told_state == "stopped" and snake.record().reason == "stopped before training began"
+    waited = run_program("wait", snake.name, cwd=tmp_path, check=1)
+    assert waited.stderr == f"mario-tui: {snake.name}: stopped before training began\n"
 
 
 @pytest.mark.long

@@ -220,6 +220,7 @@ def test_a_sweep_trains_its_runs_and_tells_what_they_reached(tmp_path: Path) -> 
     assert all((each["tags"], each["note"]) == (["small", "nightly"], "first try") for each in listed)
     assert "| `n-step=3` | 1 of 1 |" in run_program("sweep", "status", "small", "--markdown", cwd=tmp_path).stdout
     assert "small  2 finished" in run_program("sweep", "status", cwd=tmp_path).stdout
+    assert "need a sweep" in run_program("sweep", "status", "--csv", cwd=tmp_path, check=2).stderr
     create_run(RunConfig(run_dir=str(tmp_path / "checkpoints")), "beside")
     terminal = Terminal("sweep", "watch", cwd=tmp_path, columns=120, rows=40)
     terminal.wait_for("2 runs: 2 finished", "n-step", "Evaluated return", "Options and best evaluation")

@@ -60,9 +60,10 @@ class Series:
         return self.steps if axis == "steps" else self.seconds
 
     def at(self, x: float, axis: Axis) -> tuple[float, float] | None:
-        """The finite point nearest to x; None if there is none."""
+        """The finite point nearest to x; None if there is none, or if the series does not reach x. Infinity is at its
+        end."""
         xs = self.xs(axis)
-        if not xs:
+        if not xs or (math.isfinite(x) and not xs[0] <= x <= xs[-1]):
             return None
         here = nearest(xs, x)
         left = next((at for at in range(here, -1, -1) if math.isfinite(self.values[at])), None)

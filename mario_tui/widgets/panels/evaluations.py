@@ -10,7 +10,7 @@ from rich.text import Text
 from engine.protocol.messages import Episode, Evaluation, TaskRecord
 from engine.protocol.outcome import Outcome
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import counted, distinct, number, short
+from mario_tui.data.format import counted, distinct, number, percent, short
 from mario_tui.data.outcome_text import is_cleared, judged_label, judged_value, reached
 from mario_tui.widgets.base.braille import Canvas
 from mario_tui.widgets.base.panel import Panel, bar
@@ -52,7 +52,7 @@ class EvaluationsPanel(Panel):
         newest = evaluations[::-1][:room]
         for event, step in zip(newest, distinct([event.env_steps for event in newest]), strict=True):
             value = _judged(event, outcome)
-            done = f"{value:.0%}" if is_cleared(outcome) else number(value)
+            done = percent(value) if is_cleared(outcome) else number(value)
             text.append(f"\n{step:>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
             if event is best:
                 text.append(" ★ best", style="yellow")

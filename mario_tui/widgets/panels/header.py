@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import duration, fraction, out_of
+from mario_tui.data.format import done_share, duration, out_of
 from mario_tui.data.run_status import RunStatus
 from mario_tui.widgets.base.panel import Panel, bar
 
@@ -82,5 +82,5 @@ class RunHeader(Panel):
         room = width - len(counts) - len(rates)
         line.append(counts)
         if room >= 6 and hello.steps:
-            line.append(bar(fraction(progress.env_steps, hello.steps), min(room, 40)), style="green")
+            line.append(bar(done_share(hello, progress), min(room, 40)), style="green")
         return line.append(rates)

@@ -49,8 +49,11 @@ async def test_a_key_is_handled_while_a_checkpoint_is_verified(tmp_path: Path) -
         screen: Any = app.screen
         await pilot.press("r")
         job = screen.job
-        await until(pilot, lambda: re.search(r"Resuming one: \d+%  ·  esc: cancel", str(job.render())), "the progress")
-        assert job.display
+        await until(
+            pilot,
+            lambda: job.display and re.search(r"Resuming one: \d+%  ·  esc: cancel", str(job.render())),
+            "the progress",
+        )
         type_at_once(app, "d", "escape", "r")  # the first was typed for the dashboard, the last one after that
         await until(pilot, lambda: screen.job not in (None, job), "the next attempt")
         await pilot.press("escape")

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from engine.host.client import HostClient
 from engine.host.run_state import MAX_EPISODES, RunState
-from engine.protocol.commands import Stop
+from engine.protocol.commands import Resume, Stop
 from engine.protocol.messages import Episode, Evaluation
 from engine.runs import checkpoints
 from mario_tui.app import MarioApp
@@ -73,6 +73,20 @@ async def test_a_stop_that_was_asked_for_stays_in_order_and_one_more_says_what_i
         assert "✗ failed" in text(dashboard, "header")
     assert host.process.wait(PATIENCE_S) == 1
     assert not runner.is_running() and checkpoints.newest(host.run) is None
+
+
+async def test_pause_means_what_the_run_does_not_what_was_pressed_before(tmp_path: Path) -> None:
+    host = start(tmp_path, steps=100_000_000)
+    async with MarioApp(open_run=host.run, host=host).run_test(size=(80, 24)) as pilot:
+        dashboard = await opened(pilot)
+        for _ in range(2):
+            await pilot.press("p")
+            await until(pilot, lambda: "paused" in text(dashboard, "header"), "the pause")
+            with HostClient(host.run) as other:
+                other.send(Resume())
+                await until(pilot, lambda: "● running" in text(dashboard, "header"), "the other client's resume")
+        dashboard.send(Stop(), "stopping")
+        await until(pilot, lambda: not dashboard.is_live(), "the end")
 
 
 @pytest.mark.long
