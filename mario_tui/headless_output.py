@@ -16,6 +16,7 @@ from rich.progress import (
 from rich.progress import (
     Progress as Bars,
 )
+from rich.table import Column
 from rich.text import Text
 
 from engine.protocol.json_lines import JSON_EVENTS, Gap, line_of
@@ -41,6 +42,8 @@ from mario_tui.terminal.safe_console import SafeConsole
 
 _PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 1.0
+_WIDE = 110
+"""Columns from which on the progress bar has room for loss and updates beside it."""
 KINDS = {kind.__name__: name for kind, (name, _) in JSON_EVENTS.items()} | {Log.__name__: "log"}
 """Names of events in a `gap`: log lines are not only warnings."""
 
@@ -108,7 +111,7 @@ class ProgressBar:
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(table_column=Column(min_width=len("0:00:00"))),
             TextColumn("{task.fields[rest]}"),
             console=self._console,
             expand=True,
@@ -125,11 +128,13 @@ class ProgressBar:
                 self._bars.update(self._task, total=1.0)
             case Progress():
                 rest = f"{_left(event)}{_rate(event)} steps/s  return {number(event.mean_return)}"
+                if self._console.width >= _WIDE:
+                    rest += f"  loss {number(event.loss)}  updates {event.updates:,}"
                 self._bars.update(
                     self._task,
                     description=f"{event.state} {event.env_steps:,}",
                     completed=0.0 if self._hello is None else done_share(self._hello, event),
-                    rest=f"{rest}  loss {number(event.loss)}  updates {event.updates:,}",
+                    rest=rest,
                 )
             case Episode(success=False):
                 pass  # too many to print
