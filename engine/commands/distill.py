@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import signal
 import sys
 import threading
@@ -24,13 +23,12 @@ import torch
 from safetensors import torch as safetensors
 
 from engine import __version__
-from engine.commands.evaluate import take_stdout
+from engine.commands.answers import answered, take_stdout
 from engine.config.command_line import own_values
 from engine.config.games import game_of, own_options
 from engine.distillation.distiller import Budget, Distiller
 from engine.distillation.tasks import CONDITIONS
 from engine.distillation.teachers import check_initial, describe_student, distillation_of, load_teachers
-from engine.protocol.failures import describe
 from engine.protocol.results import DistillationReport, Distilled, StudentEvaluation
 from engine.runs.checkpoints import POLICY_FORMAT
 from engine.runtime.files import replacing
@@ -65,14 +63,7 @@ def main() -> int:
     stopped = threading.Event()
     end_with_stdin(on_close=stopped.set, timeout_s=_LEAVE_S)
     send = take_stdout()
-    try:
-        _distill(options, others, stopped, send)
-    except BrokenPipeError:
-        os._exit(0)  # the reader has gone; flushing at exit would fail again
-    except Exception as error:
-        send(describe(error))
-        return 1
-    return 0
+    return answered(lambda: _distill(options, others, stopped, send), send)
 
 
 def _distill(

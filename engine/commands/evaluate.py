@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import statistics
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 
+from engine.commands.answers import answered, take_stdout
 from engine.config.command_line import own_values
 from engine.config.games import game_of, import_plugins
 from engine.config.tasks import tasks_of
@@ -26,9 +26,6 @@ from engine.envs.factory import lanes_of_policy
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.evaluation.statistics import mean_interval, score_of, wilson
-from engine.protocol.failures import describe
-from engine.protocol.framing import pack
-from engine.protocol.message import Message
 from engine.protocol.results import Evaluated, EvaluationReport, Mean
 from engine.runs import checkpoints
 from engine.runs.origin import origin_of
@@ -55,14 +52,7 @@ def main() -> int:
     end_with_stdin()
     send = take_stdout()
     import_plugins()
-    try:
-        _evaluate(options, others, send)
-    except BrokenPipeError:
-        os._exit(0)  # the reader has gone; flushing at exit would fail again
-    except Exception as error:
-        send(describe(error))
-        return 1
-    return 0
+    return answered(lambda: _evaluate(options, others, send), send)
 
 
 def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[EvaluationReport], None]) -> None:
@@ -151,19 +141,6 @@ def _parts(metadata: dict[str, Any], episodes: int) -> list[tuple[dict[str, Any]
     each, more = divmod(episodes, len(values))
     parts = [({**metadata, game.tasks: value}, each + (number < more)) for number, value in enumerate(values)]
     return [part for part in parts if part[1]]
-
-
-def take_stdout() -> Callable[[Message], None]:
-    """A function that writes messages to standard output. Redirects all other output to stderr, so that libraries can't
-    print between the messages."""
-    stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-    def send(report: Message) -> None:
-        stream.write(pack(report))
-        stream.flush()
-
-    return send
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from torch import nn
 
 from engine.agents.exploration import random_actions
 from engine.agents.greedy import greedy
-from engine.commands.evaluate import take_stdout
+from engine.commands.answers import answered, take_stdout
 from engine.config.games import game_of, import_plugins
 from engine.config.tasks import config_of_policy
 from engine.envs.factory import lanes_of_policy
@@ -32,7 +32,6 @@ from engine.envs.frame_stack import FrameStack
 from engine.envs.lanes import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
-from engine.protocol.failures import describe
 from engine.protocol.results import Exported
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.trust import check_code
@@ -57,12 +56,7 @@ def main() -> int:
     end_with_stdin()
     send = take_stdout()
     import_plugins()
-    try:
-        send(_export(options.policy, options.output))
-    except Exception as error:
-        send(describe(error))
-        return 1
-    return 0
+    return answered(lambda: send(_export(options.policy, options.output)), send)
 
 
 def _export(policy: Path, output: Path) -> Exported:

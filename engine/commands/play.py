@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch
 
+from engine.commands.answers import take_stdout
 from engine.commands.controls import Controls
-from engine.commands.evaluate import take_stdout
 from engine.commands.recorder import Recording, Video
 from engine.config.command_line import own_values
 from engine.config.conditions import Conditions

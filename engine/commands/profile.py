@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from engine.commands.answers import take_stdout
 from engine.commands.profile_figures import WORTH, Idea, Measurement, gain, ideas, mean_split
 from engine.commands.profile_report import Confirmed, Trial, figures, markdown
 from engine.config.run_config import RunConfig
@@ -31,9 +32,7 @@ from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess
 from engine.protocol.commands import Stop, Trace
 from engine.protocol.failures import describe
-from engine.protocol.framing import pack
 from engine.protocol.machine import System as SystemEvent
-from engine.protocol.message import Message
 from engine.protocol.messages import Failed, Finished, Log, Progress, Ready, Split, TimeSplits
 from engine.protocol.results import Profiled
 from engine.runs.registry import create_run
@@ -265,11 +264,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # the front end starts its processes with it blocked
     continued_with_parent()
     end_with_stdin(on_close=lambda: os.kill(os.getpid(), signal.SIGINT), timeout_s=20 * _LEAVE_S)
-
-    def send(message: Message) -> None:
-        sys.stdout.buffer.write(pack(message))
-        sys.stdout.buffer.flush()
-
+    send = take_stdout()
     runs = options.folder / "runs"
     try:
         config = read_config(options.folder / CONFIG_FILE)
