@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from engine.errors import UserError
 from engine.protocol.framing import decode_distillation
 from engine.protocol.json_lines import as_fields
 from engine.protocol.messages import Failed
@@ -17,7 +16,7 @@ from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, duration
 from mario_tui.data.outcome_text import is_cleared, judged_label, judged_value, outcome_of
-from mario_tui.engine_command import EngineCommand, failure_text
+from mario_tui.engine_command import EngineCommand, failed
 from mario_tui.evaluate import task_lines
 from mario_tui.terminal.progress_bar import progress_bar
 
@@ -47,11 +46,8 @@ def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | No
                     show(done, report.searching or f"distilling, agreement {report.agreement:.0%}")
                 case StudentEvaluation():
                     _print(_as_json("evaluation", report, outcome) if as_json else _evaluation(report, outcome))
-                case Failed(usage=True):
-                    raise UserError(report.reason)
                 case Failed():
-                    print(f"mario-tui: the distillation failed: {failure_text(report)}", file=sys.stderr)
-                    return 1
+                    return failed("the distillation", report)
                 case Distilled():
                     result = report
                     break

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from engine.errors import UserError
 from engine.protocol.framing import read_message
 from engine.protocol.messages import Failed
 from engine.runtime.exit_status import how_it_ended
@@ -94,3 +95,11 @@ class EngineCommand(Generic[M]):
 def failure_text(failure: Failed) -> str:
     """The reason, and the traceback unless the failure is `final`, whose reason is written for people."""
     return failure.reason if failure.final else f"{failure.reason}\n{failure.traceback}".rstrip()
+
+
+def failed(what: str, failure: Failed) -> int:
+    """Print that `what` failed, and why. Returns the exit status. Raises `UserError` for what the user asked for."""
+    if failure.usage:
+        raise UserError(failure.reason)
+    print(f"mario-tui: {what} failed: {failure_text(failure)}", file=sys.stderr)
+    return 1

@@ -13,7 +13,7 @@ from engine.protocol.results import Exported
 from engine.runtime.extras import install_command
 from engine.runtime.signals import exits_on_signals
 from engine.runtime.text import printable
-from mario_tui.engine_command import EngineCommand, failure_text
+from mario_tui.engine_command import EngineCommand, failed
 from mario_tui.terminal.progress_bar import progress_bar
 
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -30,11 +30,8 @@ def export_onnx(policy: Path, output: Path) -> int:
     with command, progress_bar(f"exporting {printable(output.name)}", None):  # half a minute for Snake's
         for report in command.messages():
             match report:
-                case Failed(usage=True):
-                    raise UserError(report.reason)
                 case Failed():
-                    print(f"mario-tui: the export failed: {failure_text(report)}", file=sys.stderr)
-                    return 1
+                    return failed("the export", report)
                 case Exported():
                     print(_told(report, output))
                     return 0

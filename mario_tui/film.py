@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from engine.errors import UserError
 from engine.protocol.framing import decode_play
 from engine.protocol.messages import Episode, Failed
 from engine.protocol.outcome import Outcome
@@ -15,7 +14,7 @@ from engine.protocol.play import Filmed, Playing, PlayReport
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, number_or_whole
 from mario_tui.data.outcome_text import is_cleared, reached
-from mario_tui.engine_command import EngineCommand
+from mario_tui.engine_command import EngineCommand, failed
 
 RECORDING_TIMEOUT_S = 30.0
 """Time to finish the video at the end."""
@@ -47,11 +46,8 @@ def record(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGINT, interrupt)
         for report in game.messages():
             match report:
-                case Failed(usage=True):
-                    raise UserError(report.reason)
                 case Failed():
-                    print(f"mario-tui: the game failed: {report.reason}", file=sys.stderr)
-                    return 1
+                    return failed("the game", report)
                 case Episode():
                     episode = report
                     print(_episode_text(episode, outcome))

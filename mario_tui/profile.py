@@ -19,7 +19,7 @@ from engine.runs.run import CONFIG_FILE
 from engine.runtime.files import open_output, write_output
 from engine.runtime.json_text import json_line
 from engine.runtime.signals import exits_on_signals
-from mario_tui.engine_command import EngineCommand, failure_text
+from mario_tui.engine_command import EngineCommand, failed
 from mario_tui.launch import make_plan
 
 _EXIT_TIMEOUT_S = 30.0
@@ -44,11 +44,8 @@ def profile(options: argparse.Namespace) -> int:
                 match report:
                     case Log():
                         print(report.text, file=sys.stderr, flush=True)
-                    case Failed(usage=True):
-                        raise UserError(report.reason)
                     case Failed():
-                        print(f"mario-tui: the run failed: {failure_text(report)}", file=sys.stderr)
-                        return 1
+                        return failed("the run", report)
                     case Profiled():
                         return _show(report, options)
             print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
