@@ -56,6 +56,7 @@ COMPUTED: Mapping[str, Any] = {
     "task_label": str, "learned_apart": tuple[str, ...], "spec_for_all": Spec, "check": None, "check_files": None,
     "faster": dict[str, Any], "options_of_policy": dict[str, Any], "policy_must_have": dict[str, Any],
     "eval_conditions": Conditions, "keys_of_person": PersonKeys | None, "follow": list[tuple[str, Any, list[str]]],
+    "keeps_gamma": bool,
 }  # fmt: skip
 """Methods of the contract that terminal and host call, for which the process answers, and the types of its answers."""
 _ONCE = ("check_files",)

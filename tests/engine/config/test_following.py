@@ -99,6 +99,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "guide": ({"guide": 0.2, "sticky_actions": 0.2}, {"sticky_actions": 0.0}),
     "advantage_learning": ({"advantage_learning": 0.5, "game": "tetris"}, {"game": "mario"}),
     "reward": ({"reward": "lines", "game": "mario"}, {"game": "tetris"}),
+    "final_gamma": ({"game": "tetris", "curriculum": True, "final_gamma": 0.99}, {}),
     "num_actors": ({"num_actors": 3, "runner": "single"}, {"runner": "apex"}),
     "paths": ({"paths": True, "game": "tetris"}, {"game": "snake"}),
     "max_of_two": ({"game": "gym", "max_of_two": True, "frame_skip": 1}, {}),
