@@ -92,7 +92,7 @@ class Actor:
         self._held = np.zeros(env.lanes, np.int64)  # [lanes], the random action being held
         self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps left to hold it
         self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], tasks cleared in this episode, one bit each
-        self._was_guided = np.zeros(env.lanes, np.bool_)  # [lanes], this episode, before a resume without the guide
+        self._guided = np.zeros(env.lanes, np.bool_)  # [lanes], this episode, maybe by a guide that is gone by now
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
         self.frames = env.reset()  # [lanes, *frame_shape]
         self.masks = env.masks
@@ -149,11 +149,11 @@ class Actor:
             self._stack.push(step.frames, ended)
         self._hold_left[ended] = 0
         if self.guide is not None:
-            step = dataclasses.replace(step, from_start=step.from_start & ~self.guide.guided)
+            self._guided |= self.guide.guided
             self.guide.end(ended)
-        if self._was_guided.any():
-            step = dataclasses.replace(step, from_start=step.from_start & ~self._was_guided)
-            self._was_guided &= ~ended
+        if self._guided.any():
+            step = dataclasses.replace(step, from_start=step.from_start & ~self._guided)
+            self._guided &= ~ended
         if step.success.any():
             self._cleared |= np.where(step.success & (step.tasks >= 0), 1 << step.tasks.clip(0), 0)
         episodes = ended_episodes(step, self._cleared)
@@ -164,6 +164,8 @@ class Actor:
         """State for a checkpoint: JSON values and arrays."""
         arrays = {f"env.{name}": array for name, array in self.env.state().items()} | self._own_arrays()
         numbers: dict[str, Any] = {"explore": dict(self._random.bit_generator.state)}
+        if self._guided.any():
+            arrays["guided"] = self._guided
         if self.guide is not None:
             numbers["guide"], of_guide = self.guide.state()
             arrays |= {f"guide.{name}": array for name, array in of_guide.items()}
@@ -192,12 +194,13 @@ class Actor:
             self._stack = FrameStack(begun, self._spec.stack)
             return False
         of_guide = {name[6:]: array for name, array in arrays.items() if name.startswith("guide.")}
-        if self.guide is None:
-            if "guide" in state:  # the option is gone
-                self._was_guided = stored_array(of_guide, "until", (self.env.lanes,), np.int64) > 0
-        elif "guide" in state:
+        if "guided" in arrays:
+            self._guided = stored_array(arrays, "guided", (self.env.lanes,), np.bool_).copy()
+        elif "until" in of_guide:  # a checkpoint of an earlier version
+            self._guided = stored_array(of_guide, "until", (self.env.lanes,), np.int64) > 0
+        if self.guide is not None and "guide" in state:
             self.guide.load_state(state["guide"], of_guide)
-        else:  # the option is new
+        elif self.guide is not None:  # the option is new
             self.guide.begin_unguided()
         self._stack.obs = arrays["obs"]
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]

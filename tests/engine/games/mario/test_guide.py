@@ -27,9 +27,11 @@ TASK = MarioTask(noop_max=5, stall_steps=20)
 NOOP = 0
 
 
-def new_actor(*, guided: float = 0.0, noise: float = 0.0, length: int = 30, knows_ways: bool = True) -> Actor:
+def new_actor(
+    *, guided: float = 0.0, noise: float = 0.0, length: int = 30, knows_ways: bool = True, task: MarioTask = TASK
+) -> Actor:
     """An actor without exploration whose guide runs to the right from every start, or knows no way."""
-    env = MarioLanes(TASK, LANES, seed=2)
+    env = MarioLanes(task, LANES, seed=2)
     guide = WayGuide(env, share=guided, seed=np.random.SeedSequence(3, spawn_key=(0,))) if guided else None
     if guide is not None and knows_ways:
         guide.ways = {(0, start): np.full(length, RIGHT_B) for start in starts_of(TASK)}
@@ -45,6 +47,17 @@ def take(actor: Actor) -> tuple[NDArray[np.int64], list[int]]:
     actions = actor.choose(stands_still, 10)
     _, episodes = actor.finish(actor.begin(actions))
     return actions, [episode.lane for episode in episodes]
+
+
+def counted_next(actor: Actor) -> list[int]:
+    """Play until every lane has ended its episode in progress. Returns the lanes in which that one counted."""
+    over, counted = np.zeros(LANES, np.bool_), set[int]()
+    for _ in range(3 * TASK.stall_steps):
+        step, episodes = actor.finish(actor.begin(actor.choose(stands_still, 10)))
+        counted |= {episode.lane for episode in episodes if not over[episode.lane]}
+        over |= step.terminated | step.truncated
+    assert over.all()
+    return sorted(counted)
 
 
 def test_a_guided_episode_follows_the_way_and_then_the_agent() -> None:
@@ -68,13 +81,9 @@ def test_guide_and_exploration_draw_different_random_numbers() -> None:
 
 
 def test_guided_episodes_do_not_count() -> None:
-    """All lanes end together: the agent stands still until the episode is cut off."""
     actor = new_actor(guided=0.5, length=1)
     guided = take(actor)[0] == RIGHT_B
-    counted: list[int] = []
-    while not counted:
-        counted = take(actor)[1]
-    assert counted and not guided[counted].any()
+    assert guided.any() and counted_next(actor) == np.flatnonzero(~guided).tolist() != []
     actor.close()
 
 
@@ -109,16 +118,38 @@ def test_episodes_of_a_checkpoint_without_a_guide_are_the_agents() -> None:
     actor.close()
 
 
-def test_guided_episodes_do_not_count_once_the_guide_is_gone() -> None:
+@pytest.mark.parametrize(
+    "resumed",
+    [
+        [{}],  # without the guide
+        [{}, {}],
+        [{}, {"guided": 0.5}],
+        [{"guided": 0.5, "knows_ways": False, "task": dataclasses.replace(TASK, noop_max=6)}],
+    ],
+    ids=["without", "twice", "without, then with it", "with other starts"],
+)
+def test_episodes_that_began_guided_never_count(resumed: list[dict[str, Any]]) -> None:
+    actor = new_actor(guided=0.5, length=1)
+    guided = take(actor)[0] == RIGHT_B
+    for options in resumed:
+        before, actor = actor, new_actor(**options)
+        actor.load_state(*before.state())
+        before.close()
+        take(actor)
+    assert guided.any() and counted_next(actor) == np.flatnonzero(~guided).tolist() != []
+    if actor.guide is None:
+        assert counted_next(actor) == list(range(LANES))  # the next ones are the agent's
+    actor.close()
+
+
+def test_episodes_of_an_earlier_checkpoint_that_began_guided_do_not_count() -> None:
+    """It tells only how far they are guided."""
     before, actor = new_actor(guided=0.5, length=1), new_actor()
     guided = take(before)[0] == RIGHT_B
-    actor.load_state(*before.state())
-    counted: list[int] = []
-    while not counted:
-        counted = take(actor)[1]
-    assert guided.any() and counted and not guided[counted].any()
-    while not guided[take(actor)[1]].any():  # the next episodes are its own
-        pass
+    numbers, arrays = before.state()
+    del arrays["guided"]
+    actor.load_state(numbers, arrays)
+    assert guided.any() and counted_next(actor) == np.flatnonzero(~guided).tolist() != []
     before.close()
     actor.close()
 
