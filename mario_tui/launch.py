@@ -227,7 +227,8 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = l
         raise UserError(f"--resume: {source.run.name} is running{how}")
     before = read_config(source.path / CONFIG_FILE)
     kept = before if source.run is None else _kept(source.run, before)
-    for name in ("game", *before.game_info.network_options):
+    gamma = ("gamma",) if before.game_info.keeps_gamma(before) else ()
+    for name in ("game", *before.game_info.network_options, *gamma):
         trained = before.value(name)
         if asked.get(name, trained) != trained:
             needed = f"must be {shown(trained)}, as in the checkpoint, got {shown(asked[name])!r}"

@@ -344,7 +344,7 @@ class Game(ABC):
         return None
 
     def keeps_gamma(self, config: RunConfig) -> bool:
-        """Whether the rewards of a run contain its discount factor, which then can't change while it runs."""
+        """Whether the rewards of a run contain its discount factor, which then never changes: a replay holds them."""
         return False
 
     def make_guide(self, config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:

@@ -15,17 +15,17 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
 import psutil
 
 from engine.config.defaults import defaults
-from engine.config.fields import LARGEST
+from engine.config.fields import LARGEST, ConfigError, check, coerce
 from engine.config.games import GAMES, own_options
-from engine.config.reading import load_toml, make_config
+from engine.config.reading import about, load_toml, make_config
 from engine.config.reported_loop import NOT_TRAINED, Description, ReportedLoop
-from engine.config.run_config import RunConfig
+from engine.config.run_config import RunConfig, specs_of
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.protocol.messages import State
@@ -42,6 +42,8 @@ LARGEST_FILE = 2**20
 """Maximum size of a record; those that we write have a few hundred bytes."""
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping", "silent")
 NOT_BEGUN = "stopped before training began"
+_REFUSED_SINCE: dict[str, Any] = {"final_gamma": None, "advantage_learning": 0.0}
+"""Options that earlier versions accepted together with others that contradict them, and their values without effect."""
 """Why a run has ended that was stopped during its start."""
 SILENCE_S = 5.0
 """Seconds after which a host, which reports every second, is said not to respond."""
@@ -316,7 +318,7 @@ def read_config(path: Path) -> RunConfig:
 
     Its file names all that there were. So one that is missing is newer than the run, and does not take the game's
     default, with which the run's weights may not fit. What a game has found out itself is not found out again, which
-    may run code that the other options name.
+    may run code that the other options name. An option that earlier versions let contradict others is off.
     """
     options = load_toml(path)
     game, runner = (options.get(kind, getattr(RunConfig, kind)) for kind in ("game", "runner"))
@@ -324,7 +326,16 @@ def read_config(path: Path) -> RunConfig:
     if game in GAMES and runner in tuple(RUNNERS):  # otherwise `make_config` tells
         newer = {name: getattr(RunConfig, name) for name in defaults(game, runner)}
         newer |= {name: spec.default for name, spec in own_options(game).items() if spec.metadata["hidden"]}
-    return make_config({**newer, **options}, str(path))
+    values = {**newer, **options}
+    with about(str(path)):
+        try:
+            return make_config(values)
+        except ConfigError as error:
+            if error.field not in _REFUSED_SINCE:
+                raise
+            spec = specs_of(game)[error.field]
+            check(spec, coerce(spec, values[error.field]))  # or it is wrong by itself
+            return make_config({**values, error.field: _REFUSED_SINCE[error.field]})
 
 
 def path_digest(path: Path) -> str:

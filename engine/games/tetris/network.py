@@ -108,16 +108,19 @@ class AfterstateQNetwork(Afterstates):
         self._has_rewards, self._has_costs = True, any(costs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        """PyTorch's hook for loading the tensors of this module. Raises `UserError` for weights with other costs."""
+        """PyTorch's hook for loading the tensors of this module. Raises `UserError` for weights with costs that
+        are not its own."""
         costs = state_dict.get(f"{prefix}costs")
         # A tensor on the meta device has no values: it may hold costs.
         has_costs = costs is not None and (costs.is_meta or bool(costs.any()))
         if not self._has_rewards:
             self._has_costs = has_costs
-        elif costs is not None and has_costs and not torch.allclose(costs.to(self.costs), self.costs):
+        elif (
+            costs is not None and has_costs and not (costs.is_meta or torch.allclose(costs.to(self.costs), self.costs))
+        ):
             raise UserError(
-                "--curriculum: must be on, with the same --reward, for weights that were learned so: their values "
-                "count on what boards cost"
+                "--curriculum and --reward must be those with which the weights were learned: their values count on "
+                "what boards cost"
             )
         kept = ("gains", "gamma", "costs") if self._has_rewards else ()
         state_dict = {**state_dict, **{f"{prefix}{name}": getattr(self, name) for name in kept}}

@@ -47,6 +47,8 @@ class Tuning:
         config, kept = self._config, set[Tunable]()
         for name, value in extra.tuned.items():
             may_keep = same_task or name not in _SET_BY_SCHEDULE
+            if name == "gamma" and config.game_info.keeps_gamma(config):  # an earlier version let it change
+                may_keep = False
             if may_keep and unchanged(config, checkpoint, *_KEPT[name]):
                 kept.add(name)
                 self._tune(name, value)

@@ -230,3 +230,31 @@ def test_a_run_from_before_an_option_does_not_take_its_games_default(tmp_path: P
     now, before = make_config({}), read_config(file)
     assert (now.advantage_learning, before.advantage_learning) == (0.5, 0.0)
     assert (now.final_advantage_learning, before.final_advantage_learning) == (0.95, None)
+
+
+@pytest.mark.parametrize(
+    ("stored", "name", "now"),
+    [
+        ('game = "tetris"\ncurriculum = true\nfinal_gamma = 0.99\n', "final_gamma", None),
+        ('game = "tetris"\nadvantage_learning = 0.5\n', "advantage_learning", 0.0),
+    ],
+)
+def test_a_run_whose_options_were_accepted_once_is_read_without_them(
+    stored: str, name: str, now: float | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(stored)
+    assert read_config(file).value(name) == now
+    with pytest.raises(ConfigError):  # in a new run
+        make_config(tomllib.loads(stored))
+    file.write_text(stored.replace("0.99", "7").replace("0.5", "7"))
+    with pytest.raises(UserError, match=f"{file}: {name} must be"):
+        read_config(file)
+
+
+def test_the_gamma_that_rewards_contain_stays_on_resume(tmp_path: Path) -> None:
+    run = create_run(make_config({"game": "tetris", "curriculum": True, "run_dir": str(tmp_path)}))
+    add_checkpoint(run, 8)
+    assert make_plan({"gamma": 0.97}, resume=str(run.path)).config.gamma == 0.97
+    with pytest.raises(UserError, match=r"gamma must be 0.97, as in the checkpoint, got '0.5'"):
+        make_plan({"gamma": 0.5}, resume=str(run.path))

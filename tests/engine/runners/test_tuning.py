@@ -17,6 +17,7 @@ from engine.protocol.messages import Changed, Log, Progress, Written
 from engine.runners.shared_state import SharedState
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.learner import CONFIG, feed, make_learner
+from tests.support.resealed import resealed
 
 SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000, "replay_ratio": 4.0,
          "epsilon": 0.4, "prioritized_replay": True}  # fmt: skip
@@ -64,6 +65,13 @@ def test_gamma_does_not_change_where_rewards_contain_it(tmp_path: Path) -> None:
     assert any(log.text.startswith("gamma: can't change with --curriculum") for log in of_kind(Log, reports))
     with pytest.raises(ConfigError, match="must be none with --curriculum"):
         make_config({**tetris, "final_gamma": 0.99, "learning_rate_schedule": "decay", "eval_every": 1000})
+    checkpoint = checkpoint_of(reports)
+    state = json.loads((checkpoint / "state.json").read_text())
+    state["extra"]["tuned"] = {"gamma": 0.5}  # as an earlier version let it change
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    resealed(checkpoint)
+    changes = of_kind(Changed, train(tmp_path, tetris, 128, checkpoint))
+    assert [(change.name, change.before, change.value) for change in changes] == [("gamma", 0.5, 0.97)]
 
 
 @pytest.mark.parametrize(
