@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench.turns import Contestant, not_installed, use_cores
+from bench.turns import Contestant, cores, not_installed
 from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import FrameStack
 from engine.games.mario.lanes import MarioLanes
@@ -24,7 +24,7 @@ OURS, NES_PY = "ours", "nes-py through our protocol"
 PACKAGE, RETRO, CYNES = "gym-super-mario-bros 7.4", "stable-retro 1.0.0", "cynes 0.1"
 TURBO = "env-supermariobrosnes-turbo-emu 0.7"
 ACTIONS = 5  # right-only
-CORES = use_cores()
+CORES = cores()
 WHOLE_SCREEN, DEFAULT_VIEW = "84x84", "50x60-red"
 NEEDED = {
     PACKAGE: {

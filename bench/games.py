@@ -26,7 +26,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.turns import Contestant, take_turns, use_cores
+from bench.turns import Contestant, cores, take_turns
 from engine.games.snake.rules import SnakeLanes
 from engine.games.tetris.rules import PRESETS, TetrisLanes
 
@@ -164,11 +164,11 @@ def table(numbers: list[dict[str, Any]], threads: int) -> Table:
 
 
 def main() -> None:
-    cores = use_cores()
+    here = cores()
     parser = argparse.ArgumentParser(description="Environment steps per second of batched Snake and Tetris.")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
-    parser.add_argument("--threads", type=int, default=cores, help="threads of EnvPool; Jumanji chooses its own")
+    parser.add_argument("--threads", type=int, default=here, help="threads of EnvPool; Jumanji chooses its own")
     parser.add_argument("--torch-threads", type=int, default=1, help="our threads; more slow down small batches")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     arguments = parser.parse_args()
@@ -178,7 +178,7 @@ def main() -> None:
     numbers = report(rows)
     console = Console(width=110, highlight=False)
     console.print(table(numbers, arguments.threads))
-    console.print(f"{cores} cores; ours with {arguments.torch_threads} torch threads; load {os.getloadavg()[0]:.1f}")
+    console.print(f"{here} cores; ours with {arguments.torch_threads} torch threads; load {os.getloadavg()[0]:.1f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(numbers, indent=2) + "\n")
 

@@ -78,14 +78,17 @@ def add_cores(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", type=int, metavar="N", help="use only the first N cores (Linux; default: all)")
 
 
-def use_cores(first: int | None = None) -> int:
+def use_cores(first: int | None) -> int:
     """Let this process and those that it starts use only the first cores, if a number is given; returns how many they
     may use."""
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
     if first:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:first])
-    return len(os.sched_getaffinity(0))
+    return cores()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def not_installed(needed: dict[str, str]) -> str:
@@ -104,7 +107,7 @@ def machine(contestants: Sequence[Contestant]) -> dict[str, Any]:
     """The machine, and the share of it that other programs took."""
     others = [share for contestant in contestants for share in contestant.others]
     return {
-        "cores": use_cores(),
+        "cores": cores(),
         "processor": processor_name(),
         "python": platform.python_version(),
         "others_median": statistics.median(others),

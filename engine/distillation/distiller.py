@@ -99,6 +99,7 @@ class Distiller:
         self.env_steps = 0
         self._random = np.random.default_rng(seed)
         self._lanes = sum(task.lanes for task in self.tasks)
+        self._samples_per_step = np.array([task.replay_ratio * task.lanes for task in self.tasks])
         self._credit = 0.0
         self._loss, self._agreement = 0.0, 0.0
         self._searching = ""
@@ -185,13 +186,12 @@ class Distiller:
             task.finish()
         self.env_steps += self._lanes
         if all(task.replay.size > BATCH_SIZE for task in self.tasks):
-            self._credit += sum(task.replay_ratio * task.lanes for task in self.tasks)
+            self._credit += float(self._samples_per_step.sum())
 
     def _sample(self) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         """Observations [batch, stack, *frame_shape] and labels [batch, actions] of tasks that are drawn in the ratio of
         what each has to learn."""
-        due = np.array([task.replay_ratio * task.lanes for task in self.tasks])
-        counts = self._random.multinomial(BATCH_SIZE, due / due.sum())
+        counts = self._random.multinomial(BATCH_SIZE, self._samples_per_step / self._samples_per_step.sum())
         drawn = [
             task.replay.sample(int(count), self._random)
             for task, count in zip(self.tasks, counts, strict=True)

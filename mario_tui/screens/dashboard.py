@@ -84,7 +84,7 @@ class DashboardScreen(RunControl):
             Chart("TD loss", "loss", view, id="chart-loss", number=5, short="Loss", best="low"),
             Chart("Q estimate", "q_mean", view, id="chart-q", number=6, short="Q", best="high"),
         )  # fmt: skip
-        self._game = GameView()
+        self._game = GameView(freeze_key=self.mario.key("dashboard.hold_game"))
         self._texts = [self.header, self.actors, processes, replay, machine, evaluations, log, time_split, curriculum]
         self.panels = (
             self.actors, replay, machine, *self.charts, evaluations, log, self._game, time_split, processes, curriculum
@@ -275,7 +275,6 @@ class DashboardScreen(RunControl):
         return True
 
     def action_hold_game(self) -> None:
-        self._game.freeze_key = self.mario.key("dashboard.hold_game")
         self._game.freeze(not self._game.frozen)
 
     def action_eyes(self) -> None:

@@ -39,6 +39,7 @@ from mario_tui.screens.tune import TuneScreen
 
 _ONLY_LIVE = ("toggle_pause", "save", "checkpoint", "tune", "stop")
 _ONLY_OVER = ("resume_run",)
+_PAUSABLE = ("running", "paused")
 _COMMANDS: dict[str, type[Command]] = {
     "toggle_pause": Pause,
     "save": Save,
@@ -91,7 +92,8 @@ class RunControl(PanelGrid):
     def update_keys(self) -> None:
         """Offer the keys that fit the state of the run, and forget what was requested once it has come about."""
         snapshot = self.feed.snapshot()
-        if snapshot.progress is not None and snapshot.progress.state == self._requested:
+        state = None if snapshot.progress is None else snapshot.progress.state
+        if state == self._requested or state not in _PAUSABLE:
             self._requested = None
         fitting = snapshot.status.is_over, None if snapshot.hello is None else snapshot.hello.obeys
         if fitting != (self.is_over, self._obeys):
@@ -178,9 +180,7 @@ class RunControl(PanelGrid):
         if not snapshot.live or snapshot.progress is None:
             return None
         state = snapshot.progress.state
-        if state == self._requested or state not in ("running", "paused"):
-            self._requested = None
-        return self._requested or state
+        return self._requested or state if state in _PAUSABLE else state
 
     def with_policy(self, use: Callable[[Path], object]) -> None:
         """Find the best policy of the run and use it; if there is none, show a message. The search may verify a whole

@@ -60,10 +60,10 @@ class Series:
         return self.steps if axis == "steps" else self.seconds
 
     def at(self, x: float, axis: Axis) -> tuple[float, float] | None:
-        """The finite point nearest to x; None if there is none, or if the series does not reach x. Infinity is at its
-        end."""
+        """The finite point nearest to x; None if there is none, or if x is before the first or further behind the last
+        than that is behind the one before it. Infinity is at the end."""
         xs = self.xs(axis)
-        if not xs or (math.isfinite(x) and not xs[0] <= x <= xs[-1]):
+        if not xs or x < xs[0] or (len(xs) > 1 and math.isfinite(x) and x > 2 * xs[-1] - xs[-2]):
             return None
         here = nearest(xs, x)
         left = next((at for at in range(here, -1, -1) if math.isfinite(self.values[at])), None)

@@ -37,15 +37,15 @@ _LEAST = 12, 6
 class GameView(LineWidget):
     """Shows the newest frame, scaled to its size, unless it is frozen.
 
-    `names` are the names of the actions, `freeze_key` is the key that freezes it; `agent_view` shows the agent's
-    observation instead of the game. Images of more than `bytes_per_s` are shown less often.
+    `names` are the names of the actions, `freeze_key` is the key that freezes it, if one does; `agent_view` shows the
+    agent's observation instead of the game. Images of more than `bytes_per_s` are shown less often.
     """
 
-    def __init__(self, *, bytes_per_s: int = BYTES_PER_S) -> None:
+    def __init__(self, *, freeze_key: str = "", bytes_per_s: int = BYTES_PER_S) -> None:
         super().__init__("Game, lane 0.0", id="game", number=9)
         self.short_title = "Game"
         self.frozen = False
-        self.freeze_key = ""
+        self._freeze_key = freeze_key
         self.agent_view = False
         self.names: Sequence[str] = ()
         self.remark = ""
@@ -109,7 +109,7 @@ class GameView(LineWidget):
         cast("SafeApp[Any]", self.app).find_graphics()
         frame = self._frame
         note = (
-            f"frozen; {self.freeze_key}: unfreeze"
+            f"frozen; {self._freeze_key}: unfreeze"
             if self.frozen
             else self.remark or ("agent view" if self.agent_view else "")
         )

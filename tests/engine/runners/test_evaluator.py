@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from engine.runners.learning.learner import Learner
 from engine.runners.learning.policy_file import save_policy
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.parent_link import ParentLink
+from engine.runners.shared_state import SharedState
 from engine.runners.start import Start
 from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from tests.support import checkpoint_writer
@@ -188,3 +190,23 @@ def test_an_evaluation_given_up_for_a_stop_is_made_up_for_after_the_resume(tmp_p
     stopped = train(tmp_path, {**SNAKE, "eval_every": 8}, 1600, commands=[Stop(reason="enough")])
     resumed = train(tmp_path, {**SNAKE, "eval_every": 1000}, 80, resume_from=checkpoint_of(stopped))
     assert [evaluation.env_steps for evaluation in of_kind(Evaluation, stopped, resumed)] == [16]
+
+
+def test_members_of_their_own_pace_are_paused_during_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    for kind, name in ((SharedState, "pause"), (Evaluator, "evaluate"), (SharedState, "resume")):
+        monkeypatch.setattr(kind, name, noted(done, getattr(kind, name)))
+    evaluations = of_kind(Evaluation, train(tmp_path, {**SNAKE, "eval_every": 100}, 200))
+    assert done == ["pause", "evaluate", "resume"] * len(evaluations) != []
+
+
+def noted(done: list[str], method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which also notes that it was called."""
+
+    def call(*arguments: Any) -> Any:
+        done.append(method.__name__)
+        return method(*arguments)
+
+    return call

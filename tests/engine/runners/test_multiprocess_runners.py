@@ -27,6 +27,7 @@ from tests.support.program import (
     the_run,
     wait_until,
 )
+from tests.support.resealed import resealed
 from tests.support.runners import ENDLESS, RAY, RUNNERS, SNAKE, train
 
 
@@ -170,12 +171,15 @@ def test_ape_x_goes_on_with_fewer_samples_per_step(tmp_path: Path) -> None:
     """Its checkpoint owes more environment steps than its actors may be ahead, once each counts for fewer samples."""
     options = (*SNAKE, *RUNNERS["apex"], "--eval-every", "0", "--parallel-envs", "16")
     events = train(tmp_path, *options, "--replay-ratio", "16", "--steps", "6000")
-    before = json.loads((checkpoint_of(events) / "state.json").read_text())
-    assert before["credit"] * 64 / 16 > 500  # steps; the actors were ahead
+    checkpoint = checkpoint_of(events)
+    before = json.loads((checkpoint / "state.json").read_text())
+    before["credit"] = 493.0  # as where the learner is the slower side: 1,972 steps
+    (checkpoint / "state.json").write_text(json.dumps(before))
+    resealed(checkpoint)
     events = train(tmp_path, "--resume", "latest", "--replay-ratio", "4", "--steps", "8000")
     after = json.loads((checkpoint_of(events) / "state.json").read_text())
     owed = before["credit"] * 4 / 16 + 2000 * 4 / 64  # a quarter of the updates; those of the burn-in are not due
-    assert owed - 250 < after["updates"] - before["updates"] + after["credit"] <= owed
+    assert owed - 20 < after["updates"] - before["updates"] + after["credit"] <= owed
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,13 @@ async def test_a_chart_is_saved_as_points_and_picture(tmp_path: Path, monkeypatc
         *_, value, low, high = first.split(",")
         assert float(low) <= float(value) <= float(high)
         assert last.startswith("1 × learning_rate=0.0002,") and last.endswith(",,")
+
+
+def test_a_value_is_told_where_a_run_was_and_not_beyond() -> None:
+    """The run goes on behind its newest evaluation; one that ended long before is not there."""
+    steps = [float(step) for step in range(50, 1000, 50)]
+    evaluated = Series("", 0, steps, steps, [step / 10 for step in steps])
+    assert evaluated.at(985, "steps") == (950, 95)
+    assert evaluated.at(math.inf, "steps") == (950, 95)
+    assert evaluated.at(40, "steps") is evaluated.at(1001, "steps") is None
+    assert Series("", 0, (50.0,), (50.0,), (5.0,)).at(80, "steps") == (50, 5)
