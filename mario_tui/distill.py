@@ -14,7 +14,7 @@ from engine.protocol.outcome import Outcome
 from engine.protocol.results import DistillationProgress, Distilled, StudentEvaluation, TaskScore
 from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
-from mario_tui.data.format import counted, duration
+from mario_tui.data.format import counted, duration, percent
 from mario_tui.data.outcome_text import is_cleared, judged_label, judged_value, outcome_of
 from mario_tui.engine_command import EngineCommand, failed
 from mario_tui.evaluate import task_lines
@@ -77,7 +77,7 @@ def _evaluation(e: StudentEvaluation, outcome: Outcome) -> str:
 
 def _judged(e: StudentEvaluation, outcome: Outcome) -> str:
     value, label = judged_value(outcome, e.clear_rate, e.mean_return, e.results), judged_label(outcome)
-    how = f"{value:.0%} {label}" if is_cleared(outcome) else f"mean {label} {value:.1f}"
+    how = f"{percent(value)} {label}" if is_cleared(outcome) else f"mean {label} {value:.1f}"
     return f"{counted(e.env_steps, 'step')}: {how}"
 
 

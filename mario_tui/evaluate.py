@@ -161,7 +161,11 @@ def _result(r: Evaluated) -> str:
 
 
 def _rate(r: Evaluated) -> str:
-    return f"({percent(r.clear_rate)}, 95 % interval {r.clear_rate_low:.0%} to {r.clear_rate_high:.0%})"
+    return f"({percent(r.clear_rate)}, 95 % interval {_interval(r)})"
+
+
+def _interval(r: Evaluated) -> str:
+    return f"{percent(r.clear_rate_low)} to {percent(r.clear_rate_high)}"
 
 
 def _judged_mean(r: Evaluated) -> Mean:
@@ -187,7 +191,7 @@ def _table(results: Sequence[Evaluated]) -> str:
     rows = [("POLICY", "", "EPISODES", "RESULT", "95 % INTERVAL", "RETURN")]
     for r in results:
         if is_cleared(r.outcome):
-            result, interval = percent(r.clear_rate), f"{r.clear_rate_low:.0%} to {r.clear_rate_high:.0%} (Wilson)"
+            result, interval = percent(r.clear_rate), f"{_interval(r)} (Wilson)"
         else:
             mean = _judged_mean(r)
             result, interval = _value(mean.mean), "–"

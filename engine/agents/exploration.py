@@ -20,7 +20,7 @@ def epsilon_ladder(lanes: int, epsilon: float) -> NDArray[np.float64]:
 
 def member_ladders(lanes: int, epsilon: float, members: int) -> NDArray[np.float64]:
     """The ladder over all lanes of `members` processes [members, lanes]. They take its rungs in turns, so that each
-    explores about as much as the others: what one plays, or does not play yet, stands for all."""
+    explores about as much as the others: figures of one hold for all."""
     return epsilon_ladder(members * lanes, epsilon).reshape(lanes, members).T
 
 

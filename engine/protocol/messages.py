@@ -32,7 +32,8 @@ State = Literal["starting", "running", "paused", "stopping", "silent", "finished
 
 class Progress(Message, frozen=True):
     """Progress of the run. Rates and losses are means over the last report interval. Losses are those of the
-    coordinator's process, NaN before learning; where others learn too, its replay stands for theirs."""
+    coordinator's process, NaN before learning. Where others learn too, replay and burn-in are its own times their
+    number."""
 
     at: float  # unix time
     state: State

@@ -134,7 +134,8 @@ class Runner:
     def _throttle(self) -> None:
         """Set how far actors may play ahead of learning, at most to the run's end."""
         learner, config = self._learner, self._config
-        ahead = max(config.actors_ahead, learner.pace.due_within) - learner.pace.backlog  # less would be a deadlock
+        least = learner.pace.due_within  # with fewer steps, no update would ever be due
+        ahead = max(config.actors_ahead, least) - learner.pace.backlog
         if burnin_left := learner.pace.burnin_left:  # until then the backlog of a checkpoint can't be learned
             ahead = max(ahead, 0) + burnin_left
         self._shared_state.limit_env_steps(min(self._taken + ahead, config.steps - self._begun_at))

@@ -27,7 +27,7 @@ from engine.runtime.trace import record_until
 
 TUNABLE: tuple[str, ...] = get_args(Tunable)
 
-_CAPACITY = 16_384  # unread episodes per member; short ones pile up during an evaluation
+_CAPACITY = 16_384  # unread episodes per member; short ones pile up while a checkpoint is written
 _NOTE_EVERY_S = 0.2
 _RUN, _PAUSE, _STOP = 0, 1, 2
 

@@ -32,8 +32,8 @@ ABOUT = {
     "resume-training": "Continue training after a pause. Returns when the runs train again. To resume a run that has "
     "ended: mario-tui --resume RUN",
     "checkpoint": "Write a checkpoint. Returns when it is complete.",
-    "wait": "Wait until runs have ended. The exit status is the highest of theirs: 0 finished or stopped, 1 failed, "
-    "124 not ended within --timeout.",
+    "wait": "Wait until runs have ended. The exit status is the highest of theirs: 0 finished or saved, 1 failed "
+    "or not begun, 124 not ended within --timeout.",
 }
 """The commands, and what their help says."""
 _COMMANDS: dict[str, Command] = {

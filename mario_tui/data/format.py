@@ -120,8 +120,8 @@ def fraction(part: float, whole: float) -> float:
 
 
 def percent(share: float) -> str:
-    """A share of a whole; 0% and 100% only if it is exactly that."""
-    is_nearly = 0 < share < 0.01 or 0.99 < share < 1
+    """A share of a whole; 0% and 100% only if it is exactly that, but for rounding errors."""
+    is_nearly = 1e-9 < share < 0.01 or 0.99 < share < 1 - 1e-9
     return f"{min(max(share, 0.001), 0.999):.1%}" if is_nearly else f"{share:.0%}"
 
 

@@ -157,7 +157,7 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
             ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
             if stopped():
                 return {}  # not a part of them, which a resumed run would take for all
-            log(f"{stage}: episodes are guided from {len(ways)} of {task.starts} starts")
+            log(f"{stage}: found ways from {len(ways)} of {task.starts} starts")
             found |= {(STAGES.index(stage), start): way for start, way in ways.items()}
     except UserError as error:
         raise UserError(f"--guide: {error}") from None

@@ -190,7 +190,7 @@ class Coordinator:
     def _evaluate(self, *, scheduled: bool = False) -> bool:
         """Evaluate the policy. Returns False if a Stop command ended the evaluation early."""
         if not self.paused:
-            self._shared_state.pause()  # members of their own pace, such as the workers of `parallel`
+            self._shared_state.pause()  # members that do not wait for this process anyway
         score = self._evaluator.evaluate(self._counters.env_steps)
         if not self.paused:
             self._shared_state.resume()
