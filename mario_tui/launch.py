@@ -13,10 +13,11 @@ import psutil
 
 from engine.config.defaults import carried_over
 from engine.config.effects import without_effect
+from engine.config.fields import coerce
 from engine.config.following import shown
 from engine.config.presets import preset
 from engine.config.reading import as_given, followed, load_toml, make_config
-from engine.config.run_config import ConfigError, RunConfig, belongs
+from engine.config.run_config import ConfigError, RunConfig, belongs, specs_of
 from engine.config.runners import RUNNERS
 from engine.config.sinks import JSON_LINES, sink_names
 from engine.config.torchrun import TorchrunRank, torchrun_rank
@@ -230,7 +231,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = l
     gamma = ("gamma",) if before.game_info.keeps_gamma(before) else ()
     for name in ("game", *before.game_info.network_options, *gamma):
         trained = before.value(name)
-        if asked.get(name, trained) != trained:
+        if name in asked and coerce(specs_of(before.game)[name], asked[name]) != trained:
             needed = f"must be {shown(trained)}, as in the checkpoint, got {shown(asked[name])!r}"
             raise ConfigError(name, f"{needed}; for another one start a new run")
     if asked.get("initial_policy", before.initial_policy) != before.initial_policy:

@@ -54,13 +54,16 @@ class Measurement:
     def samples_per_s(self) -> float:
         """Transitions learned per second, by all ranks."""
         ranks = self.config.processes if self.config.runner_info.averages_gradients else 1
-        return self.updates_per_s * self.config.batch_size * ranks
+        batch_size = self.config.batch_size
+        if batch_size == AUTO and self.ready is not None:
+            batch_size = self.ready.batch_size
+        return self.updates_per_s * batch_size * ranks
 
     @property
     def speed(self) -> float:
         """Environment steps per second. Under Ape-X, those that the learner keeps up with at the replay ratio, because
         actors may run ahead."""
-        if self.config.runner_info.learner and self.config.batch_size != AUTO:
+        if self.config.runner_info.learner:
             return self.samples_per_s / self.config.replay_ratio
         return self.env_steps_per_s
 

@@ -184,20 +184,24 @@ def _recommendations(base: Measurement, trials: list[Trial], confirmed: Confirme
         lines += ["None. No trial was at least 10 % faster.", ""]
     else:
         return ["None. Nothing was tried."]
-    if base.others > BUSY:
-        lines += ["Other programs were busy, so speeds are compared by the run's own CPU time.", ""]
     lines += ["| tried | because | steps/s | steps/CPU s | |", "|---|---|---|---|---|"]
+    by_processor_time = False
     for trial in trials:
         flag_text = " ".join(options_between(trial.before.config, trial.config))
         if trial.found is None:
             lines.append(f"| `{flag_text}` | {trial.idea.why} | | | {trial.failure} |")
             continue
         before, after = trial.before, trial.found
+        compared = gain([before], [after])
+        by_processor_time |= compared.by_processor_time
         lines.append(
             f"| `{flag_text}` | {trial.idea.why} | {before.speed:,.0f} → {after.speed:,.0f} | "
             f"{before.speed_per_core:,.0f} → {after.speed_per_core:,.0f} | "
-            f"{gain([before], [after]).ratio - 1:+.0%}, {'adopted' if trial.adopted else 'not adopted'} |"
+            f"{compared.ratio - 1:+.0%}{' by CPU time' * compared.by_processor_time}, "
+            f"{'adopted' if trial.adopted else 'not adopted'} |"
         )
+    if by_processor_time:
+        lines += ["", f"CPU time is the run's own; it counts where others took over {BUSY:.0%} of the machine."]
     if any("batch_size" in trial.idea.changes for trial in trials if trial.adopted) and flags:
         lines += [
             "",

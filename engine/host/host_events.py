@@ -86,10 +86,9 @@ def point(p: Progress) -> Point:
     )
 
 
-def recorded(best: Evaluation | None, outcome: Outcome) -> BestEvaluation | None:
-    """The best evaluation, of a game with this outcome, as the run's record has it; None if there is none, or its
-    figures are not finite."""
-    if best is None or not all(map(math.isfinite, (best.mean_return, *best.results))):
+def recorded(best: Evaluation, outcome: Outcome) -> BestEvaluation | None:
+    """The best evaluation, of a game with this outcome, as the run's record has it; None if a figure is not finite."""
+    if not all(map(math.isfinite, (best.mean_return, *best.results))):
         return None
     return BestEvaluation(best.env_steps, best.episodes, best.clears, best.mean_return, outcome.named(best.results))
 

@@ -16,7 +16,7 @@ from engine.host.run_state import Points, RunState
 from engine.protocol.framing import pack
 from engine.protocol.messages import Event, Failed, Finished, Hello, Progress
 from engine.runs.recording import read_known
-from engine.runs.run import BestEvaluation, Run, RunRecord, machine_name
+from engine.runs.run import Run, RunRecord, machine_name
 
 _HISTORY_EVERY_S = 30.0
 
@@ -62,16 +62,15 @@ class RunFiles:
         """Whether the files could be written the last time."""
         return self._files.works
 
-    def write_record(self, progress: Progress | None, checkpoint: str | None, best: BestEvaluation | None) -> None:
-        """Write the record, with the figures of `progress` if there are new ones, the path of the checkpoint, and the
-        best evaluation."""
+    def write_record(self, progress: Progress | None, checkpoint: str | None) -> None:
+        """Write the record, with the figures of `progress` if there are new ones, and the path of the checkpoint."""
         record = self.record
         if progress is not None:
             record.state = progress.state
             record.env_steps, record.episodes = progress.env_steps, progress.episodes
             record.wall_s = progress.wall_s
             record.mean_return = progress.mean_return if math.isfinite(progress.mean_return) else None
-        record.checkpoint, record.best = checkpoint, best
+        record.checkpoint = checkpoint
         self._files.write(self._run.record_path, record.encode())
 
     def want_history(self) -> None:

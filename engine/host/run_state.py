@@ -141,8 +141,6 @@ class RunState:
     members: Members | None = None
     time_splits: TimeSplits | None = None
     curriculum: Curriculum | None = None
-    best: Evaluation | None = None
-    """The best evaluation so far."""
     system: System | None = None
     frame: Frame | None = None
     end: Finished | Failed | None = None
@@ -161,8 +159,7 @@ class RunState:
             case Hello():
                 self.hello = event
                 self.points = Points(event.points, event.points_stride)
-                self.events, self.best = EventHistory(), None
-                self.lane_episodes = {}
+                self.events, self.lane_episodes = EventHistory(), {}
                 for past in event.events:
                     self.apply(past)
             case Ready():
@@ -195,14 +192,12 @@ class RunState:
                 self.lane_episodes[place].append(event)
             case Evaluation() | Changed() | Phase() | Saved() | Log():
                 self.events.append(event)
-                if isinstance(event, Evaluation) and event.best:
-                    self.best = event
 
     def rewind(self, env_steps: int) -> None:
         """The run restarts at `env_steps`: drop later points and events, but keep log lines."""
         self.points.keep(lambda point: point.env_steps <= env_steps)
         kept = [event for event in self.events if getattr(event, "env_steps", 0) <= env_steps]
-        self.events, self.lane_episodes, self.best = EventHistory(), {}, None
+        self.events, self.lane_episodes = EventHistory(), {}
         for event in kept:
             self.apply(event)
 

@@ -262,8 +262,10 @@ class Host:
             case Episode() | Evaluation():
                 self._sinks.put(report)
                 self._publish(report)
-                if isinstance(report, Evaluation):  # for the queue of a sweep, which may prune the run
-                    self._files.want_history()
+                if isinstance(report, Evaluation):
+                    self._files.want_history()  # for the queue of a sweep, which may prune the run
+                    if report.best:  # it stays the best after a restart from an earlier step, as its policy does
+                        self._files.record.best = host_events.recorded(report, self._config.outcome)
             case Written():
                 await self._commit(report)
             case Log():
@@ -433,8 +435,7 @@ class Host:
                 self._server.put(frame)
 
     def _write_record(self, progress: Progress | None = None) -> None:
-        best = host_events.recorded(self._state.best, self._config.outcome)
-        self._files.write_record(progress, self._checkpoints.newest_path, best)
+        self._files.write_record(progress, self._checkpoints.newest_path)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -258,6 +258,7 @@ class Ready(Message, frozen=True):
     precision: str
     lane_threads: int
     torch_threads: int
+    batch_size: int = 0  # of an update in one process; 0: of an earlier version, which did not tell
 
 
 class Evaluation(Message, frozen=True):

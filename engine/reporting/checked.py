@@ -64,6 +64,7 @@ def text_of(name: str, value: str) -> str:
 
 def option_of(value: Any) -> bool | int | float | str:
     """A value as a number that JSON can hold, or as text."""
+    value = value.item() if isinstance(value, np.generic) else value
     return value if isinstance(value, bool | int | float) and abs(value) <= LARGEST else printable(str(value))
 
 

@@ -50,7 +50,8 @@ _MOST_LANES = 1024
 
 
 class Numbers(TypedDict, total=False):
-    """What a loop may tell of its progress. What it never tells is left out of panels and files."""
+    """What a loop may tell of its progress. What it never tells is left out of panels and curves, and 0 or null in JSON
+    lines."""
 
     env_steps: int
     frames: int
@@ -142,6 +143,8 @@ class Reporter:
         self._render, self._shown_at = Render(on=False), -math.inf
         self._obeyed: set[str] = set()
         self._stop: Stop | None = None
+        self._stopped: Stop | None = None
+        """What the loop was told of `_stop`: one that never asks ends by itself."""
         self._running = threading.Event()
         self._running.set()
         self._end: Done | Failed | None = None
@@ -217,19 +220,17 @@ class Reporter:
         count = int(number_of("episodes", episodes, 1, LARGEST))
         clears = int(number_of("successes", successes, 0, count if self._outcome.goal else 0))
         score = clears / count, number_of("mean_return", mean_return)
-        best = score >= self._best
-        self._best = max(score, self._best)
-        self._put(
-            Evaluation(
-                env_steps=int(self._numbers.get("env_steps", 0)),
-                episodes=count,
-                clears=clears,
-                mean_return=score[1],
-                best=best,
-                seconds=number_of("seconds", seconds, 0),
-                results=self._in_order(results),
-            )
+        evaluation = Evaluation(
+            env_steps=int(self._numbers.get("env_steps", 0)),
+            episodes=count,
+            clears=clears,
+            mean_return=score[1],
+            best=score >= self._best,
+            seconds=number_of("seconds", seconds, 0),
+            results=self._in_order(results),
         )
+        self._best = max(score, self._best)
+        self._put(evaluation)
 
     def log(self, text: object) -> None:
         """A line for the run's log: text, or any object, as `str` shows it."""
@@ -262,7 +263,8 @@ class Reporter:
     def stop_requested(self) -> bool:
         """Whether somebody wants the loop to end. Only a loop that has asked for this can be stopped from outside."""
         self._obeyed.add(Stop.__name__)
-        return self._stop is not None
+        self._stopped = self._stop
+        return self._stopped is not None
 
     def wait_if_paused(self) -> None:
         """Wait while somebody has paused the run. Only a loop that has called this can be paused."""
@@ -273,7 +275,10 @@ class Reporter:
         """End the run, which has failed if there is an `error`. Waits some seconds for the host to write the rest."""
         if self._end is not None:
             return
-        self._end = describe(error) if error is not None else Done(reason=self._why())
+        if error is None:
+            self._end = Done(reason=self._why())
+        else:  # whatever failed, the loop had begun: the run is kept
+            self._end = msgspec.structs.replace(describe(error), usage=False)
         self._thread.join(_CLOSE_S)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._host.process.wait(_CLOSE_S)
@@ -283,13 +288,13 @@ class Reporter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, KeyboardInterrupt):
-            self._stop, error = self._stop or Stop(reason="interrupted"), None
+            self._stopped, error = self._stop or Stop(reason="interrupted"), None
         self.close(error)
 
     def _why(self) -> str:
         steps = int(self._numbers.get("env_steps", 0))
-        if self._stop is not None:
-            return self._stop.reason
+        if self._stopped is not None:
+            return self._stopped.reason
         return f"{steps:,} environment steps are done" if self._steps <= steps else "the training loop has ended"
 
     def _put(self, report: tuple[int, float, EpisodeRecord] | Report) -> None:

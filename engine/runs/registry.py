@@ -6,7 +6,7 @@ A per-user registry (`$XDG_STATE_HOME/mario-tui/runs`) stores the paths of runs,
 from __future__ import annotations
 
 import contextlib
-import errno
+import itertools
 import os
 import re
 import shutil
@@ -39,22 +39,20 @@ def create_run(config: Description, name: str | None = None, *, numbered: bool =
     task = re.sub(r"[^\w,.-]", "-", config.task_label, flags=re.ASCII)  # of an installed game it may be any text
     game = f"{config.game}-{task}-{time.strftime('%Y%m%d-%H%M%S')}"
     first = name or game
-    names = [first, *(f"{first}-{n}" for n in range(2, 100) if numbered or name is None)]
+    others = (f"{first}-{n}" for n in itertools.count(2)) if numbered or name is None else ()
     parent = Path(config.run_dir)
     utf8_path(parent)  # checked before anything is created
     created: Path | None = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        for each in names:
+        for each in itertools.chain([first], others):
             with contextlib.suppress(FileExistsError):
                 path = parent / each
                 path.mkdir()
                 created = path
                 break
         if created is None:
-            if name is not None:
-                raise UserError(_is_taken(parent / name))
-            raise FileExistsError(errno.EEXIST, "99 runs were started in this second")
+            raise UserError(_is_taken(parent / first))
         run = Run(created)
         if isinstance(config, ReportedLoop):
             write_atomically(run.path / LOOP_FILE, msgspec.json.format(msgspec.json.encode(config)))

@@ -36,7 +36,7 @@ class ScalarSink(Sink, ABC):
         self._thinning.restart()
 
     def progress(self, progress: Progress) -> None:
-        p = progress
+        p = progress  # a loop of somebody else's may never tell of frames, updates or a replay
         self._write(
             p.env_steps,
             {
@@ -47,9 +47,9 @@ class ScalarSink(Sink, ABC):
                 "charts/random_share": p.random_share,
                 "charts/mean_return": p.mean_return,
                 "charts/env_steps_per_s": p.env_steps_per_s,
-                "charts/frames_per_s": p.frames_per_s,
-                "charts/updates_per_s": p.updates_per_s,
-                "replay/size": p.replay_size if p.replay_capacity else math.nan,  # some loops have none
+                "charts/frames_per_s": p.frames_per_s if p.frames else math.nan,
+                "charts/updates_per_s": p.updates_per_s if p.updates else math.nan,
+                "replay/size": p.replay_size if p.replay_capacity else math.nan,
                 "replay/beta": p.beta,
             },
         )

@@ -72,6 +72,13 @@ def test_options_given_since_the_last_checkpoint_hold_when_a_run_is_resumed(tmp_
     assert make_plan({"steps": 5000}, resume=str(run.path)).config.learning_rate == 1e-3
 
 
+def test_what_a_checkpoint_decides_may_be_given_again(tmp_path: Path) -> None:
+    run = run_with_checkpoint(tmp_path, game="gym", env="CartPole-v1")
+    assert make_plan({"frame_stack": "none"}, resume=str(run.path)).config.value("frame_stack") is None
+    with pytest.raises(UserError, match="--frame-stack must be none, as in the checkpoint, got '4'"):
+        make_plan({"frame_stack": 4}, resume=str(run.path))
+
+
 def test_a_resumed_runs_own_defaults_follow_what_is_given_now(tmp_path: Path) -> None:
     run = run_with_checkpoint(tmp_path, n_step=3)
     plan = make_plan({"sync_every": 1000, "buffer_size": 5000}, resume=str(run.path))

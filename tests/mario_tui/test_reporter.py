@@ -164,6 +164,38 @@ def test_a_loop_that_raises_has_failed_and_the_program_refuses_to_train_it(tmp_p
     assert "charts/episodic_score" in run_program("export", "loop", "--output", "-", cwd=tmp_path).stdout
 
 
+def test_a_loop_that_fails_before_it_tells_of_a_step_keeps_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError), mario_tui.Reporter("here", options={"lr": np.float64(0.5)}) as run:
+        run.log("begun")
+        raise UserError("no such board")
+    assert ended(Run(run.path)) == "failed: no such board"
+    assert Run(run.path).description().options()["lr"] == 0.5
+    (hello, *_) = read_recording(Run(run.path).history_path)
+    assert isinstance(hello, Hello) and "begun" in [event.text for event in hello.events if isinstance(event, Log)]
+
+
+def test_a_loop_that_never_asks_whether_to_stop_ends_by_itself(reporter: mario_tui.Reporter) -> None:
+    run = Run(reporter.path)
+    reporter.wait_if_paused()
+    with follow(run) as client:
+        client.send(Stop(reason="enough"))
+        next_event(client, Progress, lambda each: each.state == "stopping")
+    reporter.close()
+    assert ended(run) == "finished: the training loop has ended"
+
+
+def test_an_evaluation_that_is_refused_is_not_the_best(reporter: mario_tui.Reporter) -> None:
+    with pytest.raises(ValueError, match="results must be score"):
+        reporter.evaluation(9.0, 1)
+    reporter.evaluation(1.0, 1, results={"score": 1})
+    reporter.close()
+    best = Run(reporter.path).record().best
+    assert best is not None and best.mean_return == 1.0
+
+
 @pytest.fixture
 def reporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mario_tui.Reporter]:
     monkeypatch.chdir(tmp_path)

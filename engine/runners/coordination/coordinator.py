@@ -87,6 +87,7 @@ class Coordinator:
                 precision=agent.precision,
                 lane_threads=threads.lane_threads,
                 torch_threads=threads.learn_threads * threads.torch_threads,
+                batch_size=learner.choices.batch_size,
             )
         )
 

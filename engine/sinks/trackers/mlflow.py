@@ -56,9 +56,8 @@ class MLflow(PolicySink):
         client.update_run(self._id, status="RUNNING")
         options = {name: str(value) for name, value in run.options.items()}
         # A parameter can't be changed: what a resume changes is a tag.
-        changed = [
-            RunTag(name, value) for name, value in options.items() if begun.data.params.get(name, value) != value
-        ]
+        before = {**begun.data.params, **begun.data.tags}
+        changed = [RunTag(name, value) for name, value in options.items() if before.get(name, value) != value]
         new = [Param(name, value) for name, value in options.items() if name not in begun.data.params]
         tags = [RunTag("mlflow.note.content", run.note), *(RunTag(tag, "true") for tag in run.tags)]
         for start in range(0, len(new), _MOST_PARAMETERS):

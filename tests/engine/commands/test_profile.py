@@ -14,7 +14,7 @@ import pytest
 
 from engine.commands.profile import RunFailedError, measure, search
 from engine.commands.profile_figures import Measurement, gain, ideas, limit, mean_split
-from engine.commands.profile_report import Confirmed, figures, markdown, options_between
+from engine.commands.profile_report import Confirmed, Trial, figures, markdown, options_between
 from engine.config.command_line import given
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
@@ -139,7 +139,28 @@ def test_gpus_are_shown_over_time() -> None:
         base, ready=Ready(device="cuda:0", precision="bfloat16", lane_threads=2, torch_threads=1)
     )
     assert "Work on a GPU is queued" in markdown("x", on_gpu, [], None)
-    assert not gain([dataclasses.replace(on_gpu, others=0.9)], [on_gpu]).by_processor_time
+    busy = dataclasses.replace(on_gpu, others=0.9)
+    assert not gain([busy], [on_gpu]).by_processor_time
+    (idea, config), *_ = ideas(base)
+    row = next(
+        line
+        for line in markdown("x", busy, [Trial(idea, config, busy, busy, False)], None).splitlines()
+        if line.endswith("not adopted |")
+    )
+    assert row.endswith("| +0%, not adopted |")
+    starved = dataclasses.replace(base, others=0.9)
+    report = markdown("x", base, [Trial(idea, config, base, starved, False)], None)
+    assert "| +0% by CPU time, not adopted |" in report and "CPU time is the run's own" in report
+
+
+def test_a_batch_that_the_run_has_chosen_counts_as_learned_samples() -> None:
+    chosen = dataclasses.replace(
+        measured(RunConfig(), LEARNING, 100),
+        config=make_config({"batch_size": "auto"}),
+        ready=Ready(device="cpu", precision="float32", lane_threads=2, torch_threads=2, batch_size=512),
+        updates_per_s=3.0,
+    )
+    assert chosen.samples_per_s == 1536
 
 
 def test_splits_are_averaged_weighted_by_their_seconds() -> None:

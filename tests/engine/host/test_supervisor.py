@@ -40,7 +40,7 @@ from engine.host.supervisor import Host
 from engine.monitoring.machine import SystemSampler
 from engine.protocol import framing, messages
 from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
-from engine.protocol.messages import Frame, Log, Point, Progress, Ready, Saved, Thought
+from engine.protocol.messages import Evaluation, Frame, Log, Point, Progress, Ready, Saved, Thought
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.parent_link import ParentLink
@@ -416,6 +416,25 @@ async def test_what_fails_every_second_keeps_nothing_else_from_being_done(
     await host._server.close()
     host._sinks.close()
     assert caplog.text.count("can't watch the machine: the sensor is broken") == 1
+
+
+async def test_the_best_evaluation_outlasts_the_steps_that_a_restart_loses(tmp_path: Path) -> None:
+    config = make_config({"game": "snake", "run_dir": str(tmp_path)})
+    run = create_run(config)
+    best = Evaluation(env_steps=300, episodes=1, clears=0, mean_return=9.0, best=True, seconds=0.1, results=(9.0,))
+    for reports in ([best], [msgspec.structs.replace(best, env_steps=200, mean_return=1.0, best=False)]):
+        host = Host(run, None, foreground=False)
+        host._files.begin(config.steps)
+        await host._listen()
+        for report in reports:
+            await host._handle(report)
+        host._state.rewind(100)
+        host._write_record()
+        assert host._files.flush(PATIENCE_S)
+        await host._server.close()
+        host._sinks.close()
+        kept = run.record().best
+        assert kept is not None and (kept.env_steps, kept.mean_return) == (300, 9.0)
 
 
 def test_a_client_that_wants_hardly_any_pictures_takes_them_from_nobody(tmp_path: Path) -> None:

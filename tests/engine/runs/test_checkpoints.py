@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from engine.buffers import saved_arrays as saved
 from engine.buffers.saved_arrays import mapped_arrays
 from engine.config.reading import make_config
+from engine.config.reported_loop import ReportedLoop
 from engine.config.run_config import RunConfig
 from engine.host.checkpoint_keeper import CheckpointKeeper
 from engine.protocol.commands import Checkpoint, Command, Pause, Resume
@@ -218,6 +219,12 @@ def test_a_slow_checkpoint_is_not_taken_for_a_hang(tmp_path: Path, monkeypatch: 
     reports = train(tmp_path, options, 400)
     pieces = (checkpoint_of(reports) / "replay.safetensors").stat().st_size // 2**12
     assert len([beat for beat in of_kind(Beat, reports) if beat.within_s > 60]) > 2 * pieces > 10
+
+
+def test_a_loop_may_begin_as_often_as_its_user_likes(tmp_path: Path) -> None:
+    described = ReportedLoop(game="Pole-v1", steps=0, run_dir=str(tmp_path))
+    names = [create_run(described, "pole", numbered=True).name for _ in range(101)]
+    assert names[0] == "pole" and names[1] == "pole-2" and names[-1] == "pole-101"
 
 
 def test_latest_is_the_newest_run_that_has_a_policy(tmp_path: Path) -> None:
