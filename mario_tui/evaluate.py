@@ -10,9 +10,6 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from engine.errors import UserError
 from engine.protocol.framing import decode_evaluation
 from engine.protocol.json_lines import as_fields
 from engine.protocol.messages import Episode, Failed
@@ -24,7 +21,7 @@ from engine.runtime.text import printable
 from engine.runtime.threads import available_cores
 from mario_tui.data.format import counted, number, percent
 from mario_tui.data.outcome_text import is_cleared, judged, judged_label
-from mario_tui.engine_command import EngineCommand, failure_text
+from mario_tui.engine_command import EngineCommand, failed, failure_text
 from mario_tui.terminal.progress_bar import progress_bar
 
 
@@ -50,10 +47,7 @@ def evaluate(wanted: WantedEvaluation, *, as_json: bool) -> int:
     if isinstance(result, Evaluated):
         print(_as_json(result) if as_json else as_text(result))
         return 0
-    if result.usage:
-        raise UserError(result.reason)
-    print(f"mario-tui: {failure_text(result)}", file=sys.stderr)
-    return 1
+    return failed("the evaluation", result)
 
 
 def evaluate_several(wanted: Sequence[WantedEvaluation], *, as_json: bool) -> int:
@@ -64,7 +58,7 @@ def evaluate_several(wanted: Sequence[WantedEvaluation], *, as_json: bool) -> in
         found = _at_the_same_time(wanted, lambda _: bar(next(played)))
     for each, result in zip(wanted, found, strict=True):
         if isinstance(result, Failed):
-            print(f"mario-tui: {printable(str(each.policy))}: {failure_text(result)}", file=sys.stderr)
+            print(f"mario-tui: {printable(str(each.policy))} failed: {failure_text(result)}", file=sys.stderr)
     results = [result for result in found if isinstance(result, Evaluated)]
     if as_json:
         print(f"[{', '.join(map(_as_json, results))}]")
@@ -105,8 +99,6 @@ def _result_of(command: EngineCommand[EvaluationReport], on_episode: Callable[[E
         match report:
             case Episode():
                 on_episode(report)
-            case Failed(usage=False):
-                return msgspec.structs.replace(report, reason=f"the evaluation failed: {report.reason}")
             case Failed() | Evaluated():
                 return report
     return Failed(reason=command.crash_reason())
