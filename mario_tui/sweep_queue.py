@@ -7,6 +7,7 @@ queue can resume after a kill or a reboot. On SIGTERM it shuts the runs down cle
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from engine.errors import UserError
 from engine.host.client import HostProcess, ask_to_stop
 from engine.monitoring.memory_budget import TooLittleMemory
 from engine.runs.annotation import MOST_TAGS, Annotation
-from engine.runs.checkpoints import committed
+from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.registry import delete_run
 from engine.runs.run import Run
 from engine.runs.sweep import TRIES, Member, Sweep, SweepPlan, has_begun
@@ -46,6 +47,7 @@ _POLL_S = 0.5
 _START_S = 30.0
 _STOP_S = 600.0
 """Seconds that runs have to write their last checkpoints."""
+_ASK_AGAIN_S = 20.0
 
 
 def status_of(run: Run) -> RunStatus | None:
@@ -57,12 +59,14 @@ def stop_runs(sweep: Sweep) -> None:
     """Ask all training runs of a sweep to save a final checkpoint and exit. Raises `UserError` that names those that
     have not ended in time."""
     runs = [sweep.run(number) for number in range(len(sweep.plan().members))]
-    for run in filter(has_begun, runs):
-        ask_to_stop(run, "its sweep was stopped")
-    until = time.monotonic() + _STOP_S
-    while left := [run.name for run in runs if has_begun(run) and run.is_alive()]:
-        if time.monotonic() > until:
-            raise UserError(f"{sweep.name}: {', '.join(left)} did not end in {_STOP_S:.0f} s")
+    until, asked_at = time.monotonic() + _STOP_S, -math.inf
+    while left := [run for run in runs if has_begun(run) and run.is_alive()]:
+        if (now := time.monotonic()) > until:
+            raise UserError(f"{sweep.name}: {', '.join(run.name for run in left)} did not end in {_STOP_S:.0f} s")
+        if now - asked_at > _ASK_AGAIN_S:  # a host may just be starting, or be suspended
+            asked_at = now
+            for run in left:
+                ask_to_stop(run, "its sweep was stopped")
         time.sleep(_POLL_S)
 
 
@@ -85,7 +89,7 @@ def start_queue(sweep: Sweep) -> None:
     until = time.monotonic() + _START_S
     while sweep.queue_pid() != process.pid and process.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
-    if process.poll():
+    if process.poll() and sweep.queue_pid() is None:  # somebody else may have started one at the same time
         raise UserError(f"{sweep.name}: its queue ended at once; see {sweep.log_path}")
 
 
@@ -100,6 +104,17 @@ def _make_way(run: Run) -> None:
         delete_run(run)
     elif run.path.is_dir() and not run.is_alive():
         shutil.rmtree(run.path)
+
+
+def _close_if_done(run: Run, newest: Path) -> bool:
+    """Whether a run did all its steps before its host was lost; then its record says so from now on."""
+    config, manifest, record = run.config(), read_manifest(newest), run.record()
+    is_done = manifest.env_steps >= config.steps or (config.episodes is not None and record.episodes >= config.episodes)
+    if is_done:
+        record.state, record.reason = "finished", f"{manifest.env_steps:,} environment steps are done"
+        record.env_steps, record.checkpoint = manifest.env_steps, str(newest)
+        run.write_record(record)
+    return is_done
 
 
 class Queue:
@@ -156,7 +171,7 @@ class Queue:
             if plan.is_searching and len(waiting) < jobs - trains and self._add_setting():
                 continue
             for number in waiting[: max(0, jobs - trains)]:
-                if self._is_stopping or not self._begin(plan, number, alone=not trains):
+                if self._is_stopping or not self._begin(plan, number, alone=not (trains or training)):
                     break
                 trains += 1
             if not waiting and not training:
@@ -239,9 +254,11 @@ class Queue:
 
     def _begin(self, plan: SweepPlan, number: int, *, alone: bool) -> bool:
         """Start or resume a run. Returns False if it must wait until others that train have ended."""
-        run, tries = self._sweep.run(number), self._tries
+        run = self._sweep.run(number)
         newest = committed(run)[-1:] if has_begun(run) else []
         try:
+            if newest and _close_if_done(run, newest[0]):
+                return True
             if newest:
                 start = make_plan({}, resume=str(run.path))
             else:
@@ -257,8 +274,7 @@ class Queue:
             self._hosts.append(start.start())
         except UserError as error:
             waits = isinstance(error, TooLittleMemory) and not alone
-            tries[run.name] = tries[run.name] - 1 if waits else TRIES
-            self._sweep.write_tries(tries)
+            self._count(run.name, -1 if waits else TRIES)
             if not waits:
                 self._say(f"{run.name} can't be started: {error}")
             return not waits

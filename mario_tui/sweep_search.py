@@ -6,6 +6,7 @@ What the runs have reached is all that is remembered: Optuna's study is made ane
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 _TRIES = 20
-"""Choices of a setting that is there already, after which it is taken that there are no others."""
+"""Choices of a setting that is there already, after which one is drawn at random."""
+_DRAWS = 1000
+"""Draws of a setting that is there already, after which it is taken that there are no others."""
 
 
 def check_optuna(flag: str) -> None:
@@ -61,7 +64,9 @@ def next_setting(search: Search, results: Sequence[SettingResult], evaluations: 
         setting = {name: each if space[name].values else space[name].rounded(each) for name, each in chosen.items()}
         if setting_text(setting) not in known:
             return setting
-    return None
+    source = random.Random(search.seed + len(results))
+    drawn = ({name: each.draw(source) for name, each in space.items()} for _ in range(_DRAWS))
+    return next((setting for setting in drawn if setting_text(setting) not in known), None)
 
 
 def _distribution(space: Space) -> BaseDistribution:

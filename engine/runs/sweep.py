@@ -12,7 +12,8 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
@@ -81,7 +82,7 @@ class SweepPlan(msgspec.Struct, frozen=True):
     @property
     def settings(self) -> list[_Values]:
         """The different settings of its runs, in order."""
-        return list({json.dumps(member.settings): member.settings for member in self.members}.values())
+        return list({setting_key(member.settings): member.settings for member in self.members}.values())
 
     @property
     def is_searching(self) -> bool:
@@ -137,11 +138,12 @@ class Sweep:
     def write_plan(self, plan: SweepPlan) -> None:
         """Write the plan, and note that this user has. A kill in between leaves the old plan or the new one usable."""
         content = msgspec.json.format(msgspec.json.encode(plan))
-        digests = [hashlib.sha256(content).hexdigest()]
+        mark = _Mark(str(self.path), [hashlib.sha256(content).hexdigest()], time.time())
         with contextlib.suppress(OSError, ValueError):
-            digests += self._mark().digests[:1]
+            before = self._mark()
+            mark.digests, mark.created_at = mark.digests + before.digests[:1], before.created_at
         _marks().mkdir(parents=True, exist_ok=True)
-        write_atomically(_marks() / path_digest(self.path), msgspec.json.encode(_Mark(str(self.path), digests)))
+        write_atomically(_marks() / path_digest(self.path), msgspec.json.encode(mark))
         write_atomically(self.path / SWEEP_FILE, content)
 
     def _content(self) -> bytes:
@@ -210,6 +212,8 @@ class _Mark(msgspec.Struct):
     path: str
     digests: list[str]
     """SHA-256 of the plan, and of the one before it."""
+    created_at: float = 0.0
+    """Of the sweep; marks of earlier versions have none."""
 
 
 def create_sweep(run_dir: Path, name: str, plan: SweepPlan) -> Sweep:
@@ -221,6 +225,7 @@ def create_sweep(run_dir: Path, name: str, plan: SweepPlan) -> Sweep:
         raise UserError(f"--name: {reason}")
     try:
         sweep.path.mkdir(parents=True)
+        (_marks() / path_digest(sweep.path)).unlink(missing_ok=True)  # of one that was deleted
         sweep.write_plan(plan)
     except OSError as error:
         raise UserError(f"--run-dir: {sweep.path}: can't be written ({error.strerror or error})") from None
@@ -231,11 +236,17 @@ def list_sweeps() -> list[Sweep]:
     """The sweeps that this user has made here and that still exist, newest first."""
     found = list[tuple[float, Sweep]]()
     with contextlib.suppress(OSError):
-        for entry in _marks().iterdir():
+        for entry in _marks().glob("[!.]*"):  # names with a dot are temporary files of `write_atomically`
             with contextlib.suppress(OSError, ValueError, UserError):
-                sweep = Sweep(Path(read_json(entry, _Mark, _MAX_BYTES).path))
-                found.append(((sweep.path / SWEEP_FILE).stat().st_mtime, sweep))
+                mark = read_json(entry, _Mark, _MAX_BYTES)
+                if (sweep := Sweep(Path(mark.path))).path.joinpath(SWEEP_FILE).is_file():
+                    found.append((mark.created_at, sweep))
     return [sweep for _, sweep in sorted(found, key=lambda each: each[0], reverse=True)]
+
+
+def setting_key(settings: Mapping[str, Any]) -> str:
+    """The same for the same values, in whichever order they are given."""
+    return json.dumps(settings, sort_keys=True)
 
 
 def has_begun(run: Run) -> bool:

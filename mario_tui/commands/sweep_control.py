@@ -88,7 +88,10 @@ def add(arguments: list[str]) -> int:
             raise UserError("sweep add: a search chooses its settings itself; start another sweep")
         seeds = sorted({member.seed for member in plan.members})
         kept = [result.settings for result in results_of(sweep, plan) if not result.is_pruned]
-        settings = [asked_options(each, None, None) for each in asked_settings(options)] if options.vary else kept
+        asked = [asked_options(each, None, None) for each in asked_settings(options)]
+        settings = asked if options.vary else kept
+        if options.first_seed is not None and not options.seeds:
+            raise UserError("--first-seed needs --seeds N")
         if options.seeds:
             first = options.first_seed if options.first_seed is not None else 0 if options.vary else seeds[-1] + 1
             seeds = list(range(first, first + options.seeds))

@@ -71,6 +71,8 @@ def add_variations(parser: argparse.ArgumentParser) -> None:
 def asked_settings(options: argparse.Namespace) -> list[dict[str, Any]]:
     if options.sample is not None and not options.vary:
         raise UserError("--sample needs --vary OPTION=LOW..HIGH")
+    if options.sample_seed is not None and options.sample is None:
+        raise UserError("--sample-seed needs --sample N")
     if options.sample is not None:
         return sample(options.vary, options.sample, options.sample_seed or 0)
     return grid(options.vary or [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from engine.runs.lookup import find_sweep
 from engine.runs.sweep import Sweep, SweepPlan, list_sweeps
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser
+from mario_tui.data.exit_status import failure
 from mario_tui.data.format import counted, duration
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import (
@@ -113,11 +115,11 @@ def _print_table(
     if not by_run:
         console.print(EXPLAINED, markup=False)
     for member in members:
-        if member.state in (RunStatus.FAILED, RunStatus.LOST):
+        if member.state in (RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED):
             why, log = (
                 ("could not be started", sweep.log_path)
                 if member.record is None
-                else (member.record.reason, member.run.log_path)
+                else (failure(member.record), member.run.log_path)
             )
             console.print(
                 printable(f"{member.run.name} {member.state}: {why}; log: {log}"), markup=False, soft_wrap=True
@@ -173,9 +175,7 @@ def _list(*, as_json: bool) -> int:
 
 
 def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
-    states: dict[str, int] = {}
-    for member in (member for result in results for member in result.members):
-        states[member.state] = states.get(member.state, 0) + 1
+    states = Counter(member.state for result in results for member in result.members)
     return {"name": sweep.name, "path": str(sweep.path), "queue": sweep.queue_pid() is not None, "states": states}
 
 

@@ -84,7 +84,7 @@ def _listed_sweep(sweep: Sweep, plan: SweepPlan, runs: Sequence[Listed]) -> List
         name=sweep.name, game=records[0].game, task=records[0].task, runner="sweep",
         state="running" if is_active else "failed" if has_failed else "finished",
         reason="all runs are done" if is_done else "",
-        steps=max(record.steps for record in records) * len(plan.members),
+        steps=max(record.steps for record in records) * len(plan.members) if is_active or is_done else 0,
         env_steps=sum(record.env_steps for record in records), episodes=sum(record.episodes for record in records),
         wall_s=sum(record.wall_s for record in records),
         created_at=max(record.created_at for record in records),  # so it is listed above its newest run

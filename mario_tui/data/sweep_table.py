@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 from engine.config.fields import flag
 from engine.runs.run import ACTIVE, Run, RunRecord
-from engine.runs.sweep import STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, has_begun
+from engine.runs.sweep import STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, has_begun, setting_key
 from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
@@ -130,7 +129,7 @@ def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
         if run.name in pruned and state not in (*ACTIVE, RunStatus.FINISHED):
             state = PRUNED
         found = MemberResult(run, member.settings, member.seed, state, record, run.name in pruned)
-        by_setting.setdefault(json.dumps(member.settings), []).append(found)
+        by_setting.setdefault(setting_key(member.settings), []).append(found)
     return [SettingResult(members[0].settings, tuple(members)) for members in by_setting.values()]
 
 
@@ -219,9 +218,13 @@ def value_text(value: Any) -> str:
 
 
 def listed(value: Any) -> str:
-    """Values as `--vary` has them."""
+    """Values as `--vary` has them; a text with a comma is quoted, unless it is JSON itself."""
     values = value if isinstance(value, list) else [value]
-    return ",".join(json_line(each) if isinstance(each, bool | dict) else str(each) for each in values)
+    quoted = (isinstance(each, str) and "," in each and each[0] not in '{["' for each in values)
+    return ",".join(
+        json_line(each) if isinstance(each, bool | dict) or quotes else "none" if each is None else str(each)
+        for each, quotes in zip(values, quoted, strict=True)
+    )
 
 
 def commands_of(plan: SweepPlan) -> list[str]:
@@ -231,10 +234,10 @@ def commands_of(plan: SweepPlan) -> list[str]:
         return ["mario-tui sweep"]
     seeds: dict[str, list[int]] = {}
     for member in plan.members:
-        seeds.setdefault(json.dumps(member.settings), []).append(member.seed)
+        seeds.setdefault(setting_key(member.settings), []).append(member.seed)
     alike: dict[tuple[tuple[str, ...], tuple[range, ...]], list[dict[str, Any]]] = {}
     for settings in plan.settings:
-        stretches = tuple(_stretches(seeds[json.dumps(settings)]))
+        stretches = tuple(_stretches(seeds[setting_key(settings)]))
         alike.setdefault((tuple(settings), stretches), []).append(settings)
     commands, prunes = [], True
     for (names, stretches), several in alike.items():

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config.fields import FieldSpec, flag, is_int, is_text, read_number
+from engine.config.fields import FieldSpec, coerce, flag, is_int, is_text, read_number
 from engine.config.run_config import options_of_all
 from engine.errors import UserError
 from engine.runs.sweep import MOST_RUNS
@@ -45,7 +45,10 @@ def value_of(spec: FieldSpec, text: str) -> Any:
         return _WORDS[text.lower()]
     if text.lower() == "none":
         return None
-    return text if is_text(spec) else read_number(text)
+    if not is_text(spec):
+        return coerce(spec, read_number(text))
+    is_quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    return text[1:-1] if is_quoted else text
 
 
 def split(text: str) -> tuple[FieldSpec, str]:
@@ -57,7 +60,7 @@ def split(text: str) -> tuple[FieldSpec, str]:
 
 
 def _parts(listed: str) -> list[str]:
-    """Values between commas, but for commas within JSON."""
+    """Values between commas, but for commas within quotes and JSON."""
     parts, depth, is_quoted, before = [""], 0, False, ""
     for character in listed:
         is_quoted ^= character == '"' and before != "\\"
@@ -115,7 +118,8 @@ class Space:
         apart."""
         if self.is_int:
             return min(int(self.high), max(int(self.low), round(value)))
-        decimals = 2 - math.floor(math.log10(abs(value) if self.is_log else self.high - self.low))
+        span = abs(value) / 10 if self.is_log else self.high - self.low
+        decimals = 3 - math.floor(math.log10(span))
         return min(self.high, max(self.low, round(value, decimals)))
 
 

@@ -152,7 +152,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     """All our processes that work in a folder: hosts, runners, evaluations."""
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, OSError):  # older psutil lets the latter through
             if process.pid != os.getpid() and Path(process.cwd()).is_relative_to(folder):
                 found.append(process)
     return found
