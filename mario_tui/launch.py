@@ -138,8 +138,8 @@ def asked_options(given: Mapping[str, Any], config_file: Path | None, preset_nam
 def _merged(given: Mapping[str, Any], config_file: Path | None, preset_name: str | None) -> dict[str, Any]:
     options = {} if preset_name is None else preset(preset_name)
     if config_file is not None:
-        options |= _with_paths(load_toml(config_file), config_file.parent)
-    return {**options, **_with_paths(given, Path.cwd())}
+        options |= with_paths(load_toml(config_file), config_file.parent)
+    return {**options, **with_paths(given, Path.cwd())}
 
 
 @contextlib.contextmanager
@@ -268,7 +268,7 @@ def _notes(config: RunConfig, asked: Mapping[str, Any], followed: list[str]) -> 
     return (*(("info", line) for line in followed), *(("warning", line) for line in ignored))
 
 
-def _with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The values with `~` expanded, and paths that the engine reads resolved against `folder`: its working directory is
     the run's folder."""
     paths = {

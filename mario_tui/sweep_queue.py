@@ -106,7 +106,7 @@ def _make_way(run: Run) -> None:
         shutil.rmtree(run.path)
 
 
-def _close_if_done(run: Run, newest: Path) -> bool:
+def close_if_done(run: Run, newest: Path) -> bool:
     """Whether a run did all its steps before its host was lost; then its record says so from now on."""
     config, manifest, record = run.config(), read_manifest(newest), run.record()
     is_done = manifest.env_steps >= config.steps or (config.episodes is not None and record.episodes >= config.episodes)
@@ -257,7 +257,7 @@ class Queue:
         run = self._sweep.run(number)
         newest = committed(run)[-1:] if has_begun(run) else []
         try:
-            if newest and _close_if_done(run, newest[0]):
+            if newest and close_if_done(run, newest[0]):
                 return True
             if newest:
                 start = make_plan({}, resume=str(run.path))

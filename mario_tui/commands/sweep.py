@@ -169,7 +169,7 @@ def _start(arguments: list[str]) -> int:
         members=() if search else members, search=search, ray=ray,
         annotation=given_annotation(options) or Annotation(),
     )  # fmt: skip
-    configs = check_runs(plan, settings, run_dir)
+    configs, warnings = check_runs(plan, settings, run_dir)
     plan = msgspec.structs.replace(plan, prune_after=prune_after(options, configs))
     name = options.name or f"sweep-{base.get('game', game)}-{time.strftime('%Y%m%d-%H%M%S')}"
     sweep = create_sweep(run_dir, name, plan)
@@ -185,6 +185,8 @@ def _start(arguments: list[str]) -> int:
     print(f"sweep {sweep.name}: {runs}, {at_once}{cores}")
     if never := [config for config in configs if not 0 < config.eval_every <= config.steps]:
         print(f"note: without evaluations: {counted(len(never), 'setting')}; --eval-every is {never[0].eval_every:,}")
+    for text in warnings:
+        print(f"note: {text}")
     print(printable(f"folder {sweep.path}"))
     print(f"see: mario-tui sweep status {sweep.name}")
     return 0

@@ -44,7 +44,11 @@ def stop(arguments: list[str]) -> int:
                 os.kill(pid, signal.SIGTERM)
         time.sleep(_POLL_S)
     stop_runs(sweep)
-    print(f"{sweep.name}: stopped; to go on: mario-tui sweep resume {sweep.name}")
+    plan = sweep.plan()
+    if is_done(plan, results_of(sweep, plan)):
+        print(f"{sweep.name}: all runs are done")
+    else:
+        print(f"{sweep.name}: stopped; to go on: mario-tui sweep resume {sweep.name}")
     return 0
 
 
@@ -100,12 +104,14 @@ def add(arguments: list[str]) -> int:
         if not members:
             raise UserError("sweep add: all these runs exist already; choose other values for --vary or --seeds")
         check_count(len(plan.members) + len(members))
-        check_runs(plan, settings, sweep.path.parent)
+        _, warnings = check_runs(plan, settings, sweep.path.parent)
         added = msgspec.structs.replace(plan, members=(*plan.members, *members))
         write(added)
     if sweep.queue_pid() is None:
         start_queue(sweep)
     print(f"{sweep.name}: {counted(len(members), 'more run')}, {len(added.members)} in all")
+    for text in warnings:
+        print(f"note: {text}")
     return 0
 
 

@@ -26,7 +26,7 @@ from engine.runtime.toml_file import read_toml
 from mario_tui.commands.options import whole
 from mario_tui.data.sweep_table import listed, setting_text
 from mario_tui.data.variations import grid, sample
-from mario_tui.launch import make_plan
+from mario_tui.launch import make_plan, with_paths
 from mario_tui.sweep_search import check_optuna
 
 PLAN_KEYS = (
@@ -94,13 +94,22 @@ def read_plan(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         elif getattr(options, name) is None:
             setattr(options, name, PARSERS[key](str(value)))
     if options.vary is None:
-        options.vary = [f"{name}={listed(each)}" for name, each in values.get("vary", {}).items()] or None
+        options.vary = [
+            f"{name}={listed(_resolved(name.replace('-', '_'), each, path.parent))}"
+            for name, each in values.get("vary", {}).items()
+        ] or None
     with about(f"--plan: {path}"):
         found = with_task(flat({name.replace("-", "_"): value for name, value in values.get("options", {}).items()}))
     for name in found:
         if name not in stored_options():
             raise UserError(f"--plan: {path}: unknown option {name!r}")
-    return found
+    return with_paths(found, path.parent)
+
+
+def _resolved(name: str, value: Any, folder: Path) -> list[Any]:
+    """The values of an option, with paths as the file's folder has them."""
+    values = value if isinstance(value, list) else [value]
+    return [with_paths({name: each}, folder)[name] for each in values]
 
 
 def check_count(count: int) -> None:
@@ -108,16 +117,18 @@ def check_count(count: int) -> None:
         raise UserError(f"a sweep must have at most {MOST_RUNS:,} runs, got {count:,}")
 
 
-def check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -> list[RunConfig]:
-    """Options of a run of each setting. Raises `UserError` naming the setting if those of one don't fit together."""
+def check_runs(plan: SweepPlan, settings: list[dict[str, Any]], run_dir: Path) -> tuple[list[RunConfig], list[str]]:
+    """Options of a run of each setting, and what is to be said of options without effect. Raises `UserError` naming the
+    setting if those of one don't fit together."""
     check_devices(plan, settings)
-    configs = []
+    plans = []
     for setting in settings:
         try:
-            configs.append(make_plan({**plan.values(Member(setting, 0)), "run_dir": str(run_dir)}).config)
+            plans.append(make_plan({**plan.values(Member(setting, 0)), "run_dir": str(run_dir)}))
         except UserError as error:
             raise UserError(f"{error} (with {setting_text(setting)})" if setting else str(error)) from None
-    return configs
+    warnings = dict.fromkeys(text for each in plans for level, text in each.notes if level == "warning")
+    return [each.config for each in plans], list(warnings)
 
 
 def check_devices(plan: SweepPlan, settings: list[dict[str, Any]]) -> None:

@@ -80,13 +80,16 @@ def _listed_sweep(sweep: Sweep, plan: SweepPlan, runs: Sequence[Listed]) -> List
     is_active = any(listed.status.is_active for listed in runs) or sweep.queue_pid() is not None
     has_failed = any(listed.status in (RunStatus.FAILED, RunStatus.LOST) for listed in runs)
     is_done = len(done) == len(plan.members) and not plan.is_searching
+    planned = len(plan.members) if plan.search is None else plan.search.count * len(plan.search.seeds)
+    steps, env_steps = planned * max(record.steps for record in records), sum(record.env_steps for record in records)
     record = RunRecord(
         name=sweep.name, game=records[0].game, task=records[0].task, runner="sweep",
         state="running" if is_active else "failed" if has_failed else "finished",
         reason="all runs are done" if is_done else "",
-        steps=max(record.steps for record in records) * len(plan.members) if is_active or is_done else 0,
-        env_steps=sum(record.env_steps for record in records), episodes=sum(record.episodes for record in records),
-        wall_s=sum(record.wall_s for record in records),
+        steps=steps,
+        # Runs do a few steps more than they have to, which must not make up for those that were not begun.
+        env_steps=env_steps if is_done else min(env_steps, steps - 1),
+        episodes=sum(record.episodes for record in records), wall_s=sum(record.wall_s for record in records),
         created_at=max(record.created_at for record in records),  # so it is listed above its newest run
         updated_at=max(record.updated_at for record in records),
     )  # fmt: skip

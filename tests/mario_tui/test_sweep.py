@@ -11,22 +11,30 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
 
 from engine.config.command_line import given
+from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
+from engine.runs.checkpoints import committed
 from engine.runs.registry import create_run
 from engine.runs.run import Run
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
+from engine.runs.sweep import Member, Search, Sweep, SweepPlan, create_sweep, list_sweeps
 from mario_tui.commands.sweep import sweep_parser
 from mario_tui.commands.sweep_options import asked_settings, read_plan
+from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_statistics import estimate, improvement, improves
-from mario_tui.data.sweep_table import commands_of, setting_text
+from mario_tui.data.sweep_table import commands_of, results_of, setting_text
 from mario_tui.data.variations import grid, sample
+from mario_tui.sweep_pruning import Evaluations
+from mario_tui.sweep_queue import close_if_done, status_of
+from mario_tui.sweep_search import next_setting
 from tests.support.gym_envs import FAULTY
 from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, spawned_by, wait_until
+from tests.support.real_checkpoint import add_checkpoint
 
 SNAKE = ("--game", "snake:5x5", "--burnin", "200", "--buffer-size", "4000")
 
@@ -61,9 +69,77 @@ def test_a_plan_may_have_the_arguments_of_an_environment_as_tables(tmp_path: Pat
     ]  # fmt: skip
 
 
+def test_a_task_of_several_stages_is_one_value(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text('vary.stage = ["1-1,1-2", "1-3"]\nvary.n-step = [3.0, 1]\n')
+    options = sweep_parser().parse_args([])
+    read_plan(tmp_path / "plan.toml", options)
+    assert options.vary == ['stage="1-1,1-2",1-3', "n-step=3.0,1"]
+    found = asked_settings(options)
+    assert [each["stage"] for each in found[::2]] == ["1-1,1-2", "1-3"]
+    assert [setting_text(each) for each in found[:2]] == ["stage=1-1,1-2 n-step=3", "stage=1-1,1-2 n-step=1"]
+
+
+def test_paths_in_a_plan_are_those_of_its_folder(tmp_path: Path) -> None:
+    (folder := tmp_path / "there").mkdir()
+    policy = (folder / "mine.safetensors").resolve()
+    policy.touch()
+    (folder / "plan.toml").write_text(
+        'vary.initial-policy = ["mine.safetensors", "mario-1-1"]\noptions.initial-policy = "mine.safetensors"\n'
+    )
+    options = sweep_parser().parse_args([])
+    assert read_plan(folder / "plan.toml", options)["initial_policy"] == str(policy)
+    assert options.vary == [f"initial-policy={policy},mario-1-1"]
+
+
+def test_a_setting_is_the_same_whatever_the_order_of_its_options(tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [{"gamma": 0.9, "n_step": 3}, {"n_step": 3, "gamma": 0.9}]
+    plan = SweepPlan(options={}, jobs=1, threads=1, members=tuple(Member(each, n) for n, each in enumerate(settings)))
+    assert len(plan.settings) == 1 and "--seeds 2" in commands_of(plan)[0]
+    (result,) = results_of(create_sweep(tmp_path, "same", plan), plan)
+    assert [member.seed for member in result.members] == [0, 1]
+
+
+def test_the_newest_sweep_is_the_one_that_was_started_last(tmp_path: Path) -> None:
+    plan = SweepPlan(options={}, jobs=1, threads=1, members=())
+    older, newer = create_sweep(tmp_path, "older", plan), create_sweep(tmp_path, "newer", plan)
+    older.write_plan(msgspec.structs.replace(plan, members=(Member({}, 0),)))
+    assert [sweep.path for sweep in list_sweeps()] == [newer.path, older.path]
+
+
+def test_a_search_ends_only_when_there_is_no_other_setting(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    search = Search(vary=("n-step=1,3,5,7", "gamma=0.9,0.95,0.99"), count=12, seeds=(0,), seed=0, metric="best")
+    members: list[Member] = []
+    while setting := next_setting(search, results_of(*_sweep_of(tmp_path, members)), Evaluations()):
+        members.append(Member(setting, 0))
+    assert len(members) == 12
+
+
+def _sweep_of(folder: Path, members: list[Member]) -> tuple[Sweep, SweepPlan]:
+    plan = SweepPlan(options={}, jobs=1, threads=1, members=tuple(members))
+    return create_sweep(folder, f"searched-{len(members)}", plan), plan
+
+
+def test_a_run_that_had_done_all_its_steps_is_finished(tmp_path: Path) -> None:
+    plan = SweepPlan(
+        options={"game": "snake", "steps": 1000}, jobs=1, threads=1, members=(Member({}, 0), Member({}, 1))
+    )
+    sweep = create_sweep(tmp_path, "killed", plan)
+    for number, steps in enumerate((1000, 2000)):
+        config = make_config({"game": "snake", "steps": steps, "run_dir": str(sweep.path)})
+        add_checkpoint(create_run(config, sweep.run(number).name), 1000)
+    done, left = (sweep.run(number) for number in range(2))
+    for run in (done, left):
+        (newest,) = committed(run)
+        assert close_if_done(run, newest) == (run is done)
+    assert (status_of(done), status_of(left)) == (RunStatus.FINISHED, RunStatus.LOST)
+    assert done.record().env_steps == 1000
+
+
 def test_what_a_sample_rounds_stays_within_its_range() -> None:
     found = [each["gamma"] for each in sample(["gamma=0.9991..0.9999"], 50, 0)]
     assert all(0.9991 <= gamma <= 0.9999 for gamma in found) and len(set(found)) == 50
+    assert len(sample(["gamma=0..1"], 150, 0)) == 150
 
 
 def test_a_sample_is_within_its_ranges_and_the_same_for_a_seed() -> None:
@@ -93,6 +169,7 @@ def test_a_sample_is_within_its_ranges_and_the_same_for_a_seed() -> None:
         (("--vary", "n-step=1,1000"), "n-step"),
         (("--vary", "n-step=0.5..3", "--sample", "2"), "--n-step must be between whole numbers"),
         (("--vary", "n-step=" + ",".join(map(str, range(99))), "--vary", "seed=1"), "--seed can't vary"),
+        (("--vary", "n-step=1,2", "--sample-seed", "4"), "--sample-seed needs --sample N"),
         (("--vary", "n-step=1,2", "--metric", "last"), "--metric needs --search"),
         (("--vary", "n-step=1,2", "--prune-after", "9"), "--prune-after needs --prune"),
         (("--vary", "n-step=1,2", "--prune", "median"), "--prune needs at least 5 settings, to compare them, got 2"),

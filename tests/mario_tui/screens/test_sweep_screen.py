@@ -14,6 +14,8 @@ from engine.config.reading import make_config
 from engine.runs.run import BestEvaluation, Run
 from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
 from mario_tui.app import MarioApp
+from mario_tui.data.listed import read_listed
+from mario_tui.data.run_status import RunStatus
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.home import HomeScreen
@@ -119,6 +121,15 @@ async def test_a_curve_is_made_anew_whenever_its_runs_have_new_data(sweep: Sweep
         for value in range(20):
             run = SimpleNamespace(series=lambda metric: Series(metric, 0, (1.0,), (1.0,), (float(value),)))  # noqa: B023
             assert screen._curve(row, [run], "mean_return").values == [value]
+
+
+def test_more_steps_than_planned_do_not_make_up_for_a_run_that_has_not_begun(sweep: Sweep) -> None:
+    for listed in read_listed(str(sweep.path)):
+        if listed.sweep is None:
+            listed.record.env_steps = 4000  # of 3,000: seven of them have more than the eight should have
+            listed.run.write_record(listed.record)
+    (row,) = [listed for listed in read_listed(str(sweep.path)) if listed.sweep is not None]
+    assert row.status is RunStatus.STOPPED and row.record.steps == 24_000
 
 
 async def test_home_lists_a_sweep_above_its_runs(sweep: Sweep) -> None:
