@@ -160,7 +160,7 @@ def imported(name: str) -> Game:
         game: Game = kind()
         if game.name != name:
             raise ValueError(f"{plugin.place} is called {game.name!r}")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(refusal(plugin, f"{type(error).__name__}: {error}".split("\n")[0])) from error
     return game
 

@@ -6,6 +6,7 @@ the user's own names; see `engine.runs.trust`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -65,6 +66,8 @@ def _check_file(module: str, field: str) -> None:
 def import_named(named: str, field: str) -> Any:
     """What `MODULE:NAME` names; the module may be the path of a file. Raises `ConfigError` about the option `field`."""
     module, _, name = named.rpartition(":")
+    if not module:
+        raise ConfigError(field, f"must be MODULE:NAME, got {named!r}")
     try:
         return getattr(import_module(module, field), name)
     except AttributeError:
@@ -89,6 +92,8 @@ def _of_file(path: Path) -> ModuleType:
         if getattr(known, "__file__", None) == str(path):
             return known
         raise ImportError(f"there is another module {path.stem}; rename the file")
+    if _place_of_module(path.stem) not in (None, str(path)):
+        raise ImportError(f"there is another module {path.stem}; rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -101,6 +106,14 @@ def _of_file(path: Path) -> ModuleType:
         del sys.modules[path.stem]
         raise
     return module
+
+
+def _place_of_module(name: str) -> str | None:
+    """Where a module would be imported from; None if there is none of that name."""
+    with contextlib.suppress(ImportError, ValueError):
+        if (spec := importlib.util.find_spec(name)) is not None:
+            return spec.origin or "a folder"
+    return None
 
 
 def described_error(error: BaseException) -> str:

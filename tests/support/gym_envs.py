@@ -12,6 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from engine.envs.episode import LARGEST_RETURN
+
 HERE = str(Path(__file__).resolve())
 SQUARES, CORRIDOR, FAULTY = (f"gym:{HERE}:{name}-v0" for name in ("Squares", "Corridor", "Faulty"))
 """As `--game` takes them."""
@@ -39,7 +41,7 @@ class Squares(gymnasium.Env[NDArray[np.uint8], Any]):
         return self.render(), {}
 
     def step(self, action: Any) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(np.int64(action))
+        assert self.action_space.contains(action) and action.dtype == np.int64  # as the space samples them
         self._at = max(0, self._at + (8 if action == 2 else -8))
         ended = self._at >= 70
         return self.render(), float(ended), ended, False, {}
@@ -84,7 +86,12 @@ class Corridor(gymnasium.Env[NDArray[np.uint8], Any]):
         if action != (self._at == 7):
             raise ValueError("an illegal action")
         self._at = min(7, self._at + 1)
-        return self._seen()[0], 1.0, bool(action), False, self._seen()[1]
+        board, info = self._seen()
+        if action and self._broken == "no mask":
+            info = {}
+        if action and self._broken == "zero mask":
+            info["action_mask"][:] = 0
+        return board, 1.0, bool(action), False, info
 
     def _seen(self) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         board = np.zeros((3, 8, 2), np.uint8)
@@ -135,7 +142,7 @@ class Faulty(gymnasium.Env[Any, Any]):
             sys.exit("window closed")
         if self._fault == "hang":
             threading.Event().wait()
-        reward = float("nan") if self._fault == "reward" else 1.0
+        reward = {"reward": float("nan"), "sum": LARGEST_RETURN}.get(self._fault, 1.0)
         wrong = {
             "nan": np.full(3, np.nan, np.float32),
             "shape": np.zeros(5, np.float32),

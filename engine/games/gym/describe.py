@@ -154,23 +154,24 @@ def _number(value: Any) -> float | None:
 def _observed(env: str, space: Space[Any]) -> Spaces:
     """The kind and shape of observations."""
     kinds = Spaces(asked=("", "", "", False), kind="vector", shape=(1,), actions=("0",))
-    if isinstance(space, Discrete) and space.start == 0 and space.n <= MAX_NUMBERS:
-        return msgspec.structs.replace(kinds, kind="one-hot", shape=(int(space.n),))
-    if isinstance(space, MultiBinary) or (isinstance(space, Box) and space.dtype is not None and space.shape != ()):
+    if isinstance(space, Discrete) and space.n <= MAX_NUMBERS:
+        first = int(space.start)
+        return msgspec.structs.replace(kinds, kind="one-hot", shape=(int(space.n),), first_observation=first)
+    if isinstance(space, MultiBinary) or (isinstance(space, Box) and space.dtype is not None):
         shape = tuple(map(int, space.shape))
         dtype = np.dtype(space.dtype)
         if _is_image(space, shape):
             height, width, *planes = shape
-            first = len(shape) == 3 and shape[0] < shape[2]
-            if first:
+            planes_first = len(shape) == 3 and shape[0] < shape[2]
+            if planes_first:
                 planes, height, width = [shape[0]], *shape[1:]
             high = (float(space.high.max()) or 255.0) if isinstance(space, Box) and dtype == np.uint8 else 1.0
             return msgspec.structs.replace(
-                kinds, kind="image", shape=(height, width, *(planes or (1,))), planes_first=first,
+                kinds, kind="image", shape=(height, width, *(planes or (1,))), planes_first=planes_first,
                 brightness=255.0 / high,
             )  # fmt: skip
         numbers = int(np.prod(shape))
-        if dtype.kind in "biuf" and numbers <= MAX_NUMBERS:
+        if dtype.kind in "biuf" and 1 <= numbers <= MAX_NUMBERS:
             return msgspec.structs.replace(kinds, shape=(numbers,))
     advice = "; gymnasium.wrappers.FlattenObservation makes a Box of it" if not isinstance(space, Box) else ""
     raise ConfigError("env", f"{env}: its observations are {_shown(space)}; {_ACCEPTED}{advice}")
@@ -196,10 +197,10 @@ def _action_names(made: gymnasium.Env[Any, Any], count: int) -> tuple[str, ...]:
     with contextlib.suppress(Exception):
         names = names or [_MINATAR[plain.game.env.action_map[i]] for i in plain.action_set]  # type: ignore[attr-defined]
     name = "" if made.spec is None else made.spec.name
-    names = names or _NAMES.get(name, ())
+    names = [printable(each) for each in names or _NAMES.get(name, ())]
     if len(names) != count or len(set(names)) != count or not all(0 < len(each) <= 40 for each in names):
         names = [str(number) for number in range(count)]
-    return tuple(map(printable, names))
+    return tuple(names)
 
 
 def _done_by_itself(game: Any) -> dict[str, Any]:

@@ -169,6 +169,10 @@ class Gym(Game):
                 f"must be 0, because {options.env} repeats actions itself (with a probability of "
                 f"{spaces.sticky_actions:g}, which --env-args can change), got {options.sticky_actions:g}",
             )
+        if spaces.masked:  # an action that is repeated, or not chosen at all, may not be legal
+            for name, off in (("frame_skip", 1), ("sticky_actions", 0), ("noop_max", 0)):
+                if (given := getattr(options, name)) != off:
+                    raise ConfigError(name, f"must be {off}, because {options.env} masks actions, got {given:g}")
         if options.max_of_two and options.frame_skip == 1:
             raise ConfigError("max_of_two", "needs --frame-skip 2 or more")
         fitting = _fitting(view.frame_shape)

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.fields import ConfigError
 from engine.config.user_code import described_error
 from engine.envs.episode import LARGEST_RETURN
 from engine.errors import UserError
@@ -66,7 +67,6 @@ class Lane:
         self._observations, self._seed = observations, seed
         self._env = make()
         self._failures = 0
-        self._draws_numbers = options.sticky_actions > 0 or options.noop_max > 0
         self._draws = True
         self.episode = 0
         """Number of the episode, from 1; 0 before the first."""
@@ -80,15 +80,14 @@ class Lane:
             self.episode += 1
             self.steps = 0
             seeds = np.random.SeedSequence((self._seed, self._number, self.episode))
-            if self._draws_numbers:
-                self._random = np.random.default_rng(seeds)
-            self._previous = 0
+            self._random = np.random.default_rng(seeds)
+            self._previous, self._return = 0, 0.0
             try:
                 observation, info = self._env.reset(seed=int(seeds.generate_state(1)[0]) >> 1)
                 raw = self._observations.checked(observation)
                 idle = int(self._random.integers(self._options.noop_max + 1)) if self._options.noop_max else 0
                 for _ in range(idle):
-                    observation, _, terminated, truncated, info = self._env.step(self._spaces.first_action)
+                    observation, _, terminated, truncated, info = self._env.step(self._named(0))
                     raw = self._observations.checked(observation)
                     if terminated or truncated:
                         observation, info = self._env.reset()
@@ -108,20 +107,21 @@ class Lane:
             while own_steps < options.frame_skip and not (terminated or truncated):
                 if not (options.sticky_actions and self._random.random() < options.sticky_actions):
                     self._previous = action
-                given = self._env.step(self._previous + self._spaces.first_action)
+                given = self._env.step(self._named(self._previous))
                 observation, gained, ended, cut, info = given
                 own_steps += 1
                 reward += float(gained)
                 terminated, truncated = bool(ended), bool(cut) and not ended
                 before, self._raw = self._raw, self._observations.checked(observation)
-            if not abs(reward) <= LARGEST_RETURN:
-                raise UserError(f"a reward must be a number within 1e15, got {reward}")
-            lives, mask = _lives_of(info), self._mask_of(info)
+            if not abs(self._return + reward) <= LARGEST_RETURN:
+                raise UserError(f"rewards and their sum must be numbers within 1e15, got {self._return + reward}")
+            lives, mask = _lives_of(info), self._mask_of(info, at_end=terminated or truncated)
         except _FAULTS as error:
             self.steps += own_steps + 1
             self._fail(error)
             return Moved(self._frame, self._mask, 0.0, False, True, own_steps, failed=True)
         self.steps += own_steps
+        self._return += reward
         if terminated or truncated:
             self._failures = 0
         before_lives, self._lives = self._lives, lives
@@ -132,13 +132,22 @@ class Lane:
             self._frame, mask, reward, terminated, truncated, own_steps, lost and not (terminated or truncated)
         )
 
-    def _mask_of(self, info: dict[str, Any]) -> NDArray[np.bool_] | None:
+    def _named(self, action: int) -> np.int64:
+        """An action as the environment names it, of the type of its own samples."""
+        return np.int64(action + self._spaces.first_action)
+
+    def _mask_of(self, info: dict[str, Any], *, at_end: bool = False) -> NDArray[np.bool_] | None:
+        """The legal actions. After an episode an environment may have none: then they count as legal, for the value of
+        the state in which it was cut off."""
         if not self._spaces.masked:
             return None
-        mask = np.asarray(info["action_mask"]) != 0
-        if mask.shape != (len(self._spaces.actions),) or not mask.any():
-            raise UserError(f"an action_mask must have {len(self._spaces.actions)} values, one of them not 0")
-        return mask
+        count = len(self._spaces.actions)
+        mask = np.asarray(info["action_mask"] if not at_end else info.get("action_mask", ())) != 0
+        if mask.shape == (count,) and mask.any():
+            return mask
+        if at_end:
+            return np.ones(count, np.bool_)
+        raise UserError(f"an action_mask must have {count} values, one of them not 0")
 
     def _fail(self, error: BaseException) -> None:
         """Make the environment anew. Raises `HopelessError` if that has been done `_TRIES` times and no episode was
@@ -149,7 +158,10 @@ class Lane:
         if self._failures > _TRIES:
             raise HopelessError(f"{said}; it has been made anew {_TRIES} times") from error
         _LOG.warning("%s; it is made anew", said)
-        self._make_anew()
+        try:
+            self._make_anew()
+        except ConfigError as failure:
+            raise HopelessError(f"{said}; {failure.reason}") from error
 
     def rewind(self) -> None:
         """Begin with the first episode again. Environments may keep something from one episode to the next, such as

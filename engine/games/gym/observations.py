@@ -24,8 +24,10 @@ class Observations:
 
     def __init__(self, spaces: Spaces, view: View) -> None:
         self._spaces, self._view = spaces, view
-        self._shift = np.array(spaces.mean, np.float32) if spaces.mean else None
-        self._divide = np.array(spaces.deviation, np.float32)
+        self._shift = np.array(spaces.mean) if spaces.mean else None
+        self._divide = np.array(spaces.deviation)
+        self._dtype = np.float32 if self._shift is None else np.float64
+        """Of vectors; small differences of large numbers are there after the shift, if they are not rounded before."""
         self._raw_shape = (spaces.shape[2], *spaces.shape[:2]) if spaces.planes_first else spaces.shape
         self._flat = spaces.kind == "image" and spaces.shape[2] == 1
 
@@ -34,11 +36,12 @@ class Observations:
         environment promised."""
         spaces = self._spaces
         if spaces.kind == "one-hot":
-            number = int(observation)
-            if not 0 <= number < spaces.shape[0]:
-                raise UserError(f"an observation must be between 0 and {spaces.shape[0] - 1}, got {number}")
+            number, first = int(observation), spaces.first_observation
+            if not 0 <= number - first < spaces.shape[0]:
+                last = first + spaces.shape[0] - 1
+                raise UserError(f"an observation must be between {first} and {last}, got {number}")
             vector = np.zeros(spaces.shape, np.float32)
-            vector[number] = 1.0
+            vector[number - first] = 1.0
             return vector
         raw = np.array(observation)  # some environments draw the next one into the same memory
         if raw.dtype == np.float32 and raw.shape == spaces.shape and raw.ndim == 1 and raw.dot(raw) < _SURELY_FINITE:
@@ -46,7 +49,7 @@ class Observations:
         if raw.dtype.kind not in "biuf":
             raise UserError(f"an observation must have numbers, got {raw.dtype}")
         if spaces.kind == "vector":
-            raw = raw.astype(np.float32).reshape(-1) if raw.size == spaces.shape[0] else raw
+            raw = raw.astype(self._dtype).reshape(-1) if raw.size == spaces.shape[0] else raw
             if raw.shape != spaces.shape:
                 raise UserError(f"an observation must have the shape {spaces.shape}, got {raw.shape}")
         elif raw.shape != self._raw_shape and not (self._flat and raw.shape == self._raw_shape[:2]):

@@ -19,9 +19,10 @@ _HUES = np.array(
 
 
 def fitted(image: NDArray[np.generic]) -> Picture:
-    """An RGB or gray image [height, width(, planes)] of any size, as large as it fits. Floats are shares of white. With
-    several planes, the first three are red, green and blue; a missing one is black."""
-    pixels = image if image.dtype == np.uint8 else (image.astype(np.float64) * 255).clip(0, 255).astype(np.uint8)
+    """An RGB or gray image [height, width(, planes)] of any size, as large as it fits. Floats are shares of white, and
+    truth values white. With several planes, the first three are red, green and blue; a missing one is black."""
+    white = 255 if image.dtype.kind in "fb" else 1
+    pixels = image if image.dtype == np.uint8 else (image.astype(np.float64) * white).clip(0, 255).astype(np.uint8)
     pixels = np.atleast_3d(pixels)
     height, width, planes = pixels.shape
     pixels = np.repeat(pixels, 3, axis=2) if planes == 1 else np.pad(pixels, ((0, 0), (0, 0), (0, max(0, 3 - planes))))

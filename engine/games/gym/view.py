@@ -8,7 +8,7 @@ from typing import Literal
 
 from engine.config.fields import ConfigError
 from engine.games.gym.options import GymOptions
-from engine.games.gym.spaces import SMALL, Spaces, parsed
+from engine.games.gym.spaces import SMALL, parsed
 
 _VIEW = re.compile(r"(\d{1,4})x(\d{1,4})(?:-(gray|color))?")
 _LARGEST = 512
@@ -47,16 +47,7 @@ def view_of(options: GymOptions) -> View:
         accepted = f"auto, raw, or WxH-gray or WxH-color with {SMALL // 2} to {_LARGEST} pixels a side"
         raise ConfigError("observation", f"must be {accepted}, got {wanted!r}")
     size = (sides[1], sides[0])
-    if found[3] == "color":
-        _check_colors(options, spaces)
-        return View((_COLORS, *size), "uint8", options.frame_stack or _STACK, size)
-    if planes != 1:
-        _check_colors(options, spaces)
-    return View(size, "uint8", options.frame_stack or _STACK, size)
-
-
-def _check_colors(options: GymOptions, spaces: Spaces) -> None:
-    if spaces.shape[2] != _COLORS:
-        raise ConfigError(
-            "observation", f"must be raw, got {options.observation!r}: images of {options.env} have no colors"
-        )
+    is_color = found[3] == "color"
+    if planes != _COLORS and (is_color or planes != 1):
+        raise ConfigError("observation", f"must be raw, got {wanted!r}: images of {options.env} have no colors")
+    return View((_COLORS, *size) if is_color else size, "uint8", options.frame_stack or _STACK, size)

@@ -10,18 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import msgspec
 import numpy as np
 import pytest
 
+from engine.config.fields import ConfigError
 from engine.config.reading import make_config
 from engine.emulators.protocol import SCREEN_SHAPE
+from engine.envs.episode import LARGEST_RETURN
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
+from engine.errors import UserError
 from engine.games.gym.lanes import GymLanes
+from engine.games.gym.observations import Observations
 from engine.games.gym.options import FALLBACK_STEPS
 from engine.games.gym.pictures import fitted
+from engine.games.gym.spaces import CARTPOLE, parsed
+from engine.games.gym.view import View
 from engine.protocol.failures import HopelessError
-from tests.support.gym_envs import FAULTY, HERE, SIZE, SQUARES, Faulty
+from tests.support.gym_envs import CORRIDOR, FAULTY, HERE, SIZE, SQUARES, Faulty
 
 
 def lanes_of(game: str, lanes: int = 1, **options: Any) -> Lanes:
@@ -132,6 +139,50 @@ def test_masks_are_those_of_the_environment() -> None:
         assert np.array_equal(mask, environment.unwrapped.action_mask(state) != 0)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    "game",
+    [CORRIDOR, "gym:engine.games.gymnasium_api:mario_tui/Tetris-v0"],
+    ids=["Corridor", "Tetris"],
+)
+@pytest.mark.parametrize("broken", ["no mask", "zero mask"])
+def test_after_an_episode_there_need_be_no_legal_action(game: str, broken: str) -> None:
+    lanes = lanes_of(game, 4, **({"env_args": json.dumps({"broken": broken})} if game == CORRIDOR else {}))
+    ended = 0
+    for _ in range(200):
+        assert lanes.masks is not None
+        step = lanes.step(lanes.masks.argmax(1))
+        over = step.terminated | step.truncated
+        assert step.from_start.all() and step.final_masks is not None and step.final_masks[over].all()
+        ended += over.sum()
+    assert ended >= 4
+
+
+def test_small_differences_of_large_numbers_are_normalized_before_they_are_rounded() -> None:
+    spaces = msgspec.structs.replace(parsed(CARTPOLE), shape=(1,), mean=(1.7e9,), deviation=(2.0,))
+    seen = Observations(spaces, View((1,), "float32", 1))
+    assert [seen.frame(seen.checked(np.array([1.7e9 + each])))[0] for each in (0, 1, 3)] == [0.0, 0.5, 1.5]
+
+
+def test_numbered_observations_may_begin_anywhere() -> None:
+    spaces = msgspec.structs.replace(parsed(CARTPOLE), kind="one-hot", shape=(3,), first_observation=-1)
+    seen = Observations(spaces, View((3,), "float32", 1))
+    assert [seen.checked(each).argmax() for each in (-1, 0, 1)] == [0, 1, 2]
+    with pytest.raises(UserError, match="an observation must be between -1 and 1, got 2"):
+        seen.checked(2)
+
+
+def test_an_environment_that_can_not_be_made_anew_ends_the_run_with_the_reason() -> None:
+    lanes = lanes_of(FAULTY, env_args=json.dumps({"fault": "raise", "good": 0}))
+    assert isinstance(lanes, GymLanes)
+
+    def refuse() -> gymnasium.Env[Any, Any]:
+        raise ConfigError("env", "can't be made: RuntimeError: port in use")
+
+    lanes._lanes[0]._make = refuse
+    with pytest.raises(HopelessError, match=r"lane 0, episode 1, step 1: .*the joint is broken .*port in use"):
+        steps(lanes, 0, 1)
+
+
 def test_a_normalized_vector_has_mean_0_and_deviation_1() -> None:
     lanes = lanes_of("gym:CartPole-v1", 16, normalize=True)
     random = np.random.default_rng(0)
@@ -168,7 +219,7 @@ def test_evaluations_do_not_end_at_a_lost_life() -> None:
         ("dtype", "an observation must have numbers, got <U1"),
         ("exit", f"SystemExit: window closed (gym_envs.py:{line_of('window closed')})"),
         ("info", "info must be a dict, got NoneType"),
-        ("reward", "a reward must be a number within 1e15, got nan"),
+        ("reward", "rewards and their sum must be numbers within 1e15, got nan"),
     ],
 )
 def test_a_fault_cuts_the_episode_off_and_the_environment_is_made_anew(
@@ -181,6 +232,14 @@ def test_a_fault_cuts_the_episode_off_and_the_environment_is_made_anew(
     assert line.startswith("Faulty-v0: lane 0, episode ") and line.endswith(f": {said}; it is made anew")
     (cut,) = (step for step in played if (step.truncated & ~step.from_start).any())
     assert cut.rewards[0] == 0 and np.isfinite(cut.frames).all() and np.isfinite(cut.final_frames).all()
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_rewards_may_not_add_up_to_more_than_a_return_may_be(caplog: pytest.LogCaptureFixture) -> None:
+    lanes = lanes_of(FAULTY, env_args=json.dumps({"fault": "sum", "good": 0, "times": 5}))
+    with caplog.at_level(logging.WARNING, "engine"):
+        assert max(abs(step.returns[0]) for step in steps(lanes, 0, 40)) <= LARGEST_RETURN
+    assert "rewards and their sum must be numbers within 1e15, got 2" in caplog.text
 
 
 @pytest.mark.usefixtures("_fresh")
@@ -198,6 +257,7 @@ def test_faults_that_do_not_end_end_the_run() -> None:
 def test_images_of_all_shapes_have_a_picture(shape: tuple[int, ...]) -> None:
     picture = fitted(np.full(shape, 255, np.uint8))
     assert picture.shape == SCREEN_SHAPE and picture.any()
+    assert np.array_equal(fitted(np.full(shape, 255, np.int64)), picture)
 
 
 @pytest.mark.parametrize(("env", "limit"), [("CartPole-v1", 500), ("MinAtar/Breakout-v1", FALLBACK_STEPS)])

@@ -116,6 +116,12 @@ def test_statistics_are_those_of_random_play() -> None:
         ),
         ({"game": "gym", "env_import": "sys:exit"}, "--env-import sys:exit fails: SystemExit"),
         ({"game": "gym", "env_import": "json:loads"}, "--env-import json:loads fails: TypeError: "),
+        ({"game": "gym", "env_import": "json"}, "--env-import must be MODULE:NAME, got 'json'"),
+        (
+            {"game": CORRIDOR, "frame_skip": 2},
+            f"--frame-skip must be 1, because {HERE}:Corridor-v0 masks actions, got 2",
+        ),
+        ({"game": CORRIDOR, "noop_max": 5}, f"--noop-max must be 0, because {HERE}:Corridor-v0 masks actions, got 5"),
         ({"game": "gym", "env_import": "json:nothing"}, "--env-import json has no nothing"),
         ({"game": "gym", "observation": "84x84-gray"}, "--observation must be auto or raw, got '84x84-gray'"),
         ({"game": SQUARES, "observation": "84"}, "--observation must be auto, raw, or WxH-gray or WxH-color"),
