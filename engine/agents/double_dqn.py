@@ -41,7 +41,7 @@ from engine.runtime.stopwatch import SHARES, stopwatch
 MAX_GRADIENT_NORM = 10.0
 GAP_PACE = 0.001
 """How much faster than before action gaps may grow at each update, if a larger share of them is to be lost: a share s
-makes them 1 / (1 - s) times as large. From 0.5 to 0.95 they grow tenfold, within 2,300 updates."""
+makes them 1 / (1 - s) times as large. From 0.5 to 0.95 they grow tenfold, within about 2,300 updates."""
 
 Share = tuple[slice, Callable[[], Tensor]]
 """Samples of a batch, and what returns their targets float32 [samples]; see `DoubleDQN.begin`."""
@@ -399,7 +399,11 @@ class DoubleDQN:
         return {f"{index}.{name}": value for index, slots in state for name, value in slots.items()}
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Load the result of `optimizer_tensors`; it is empty in old checkpoints from before the first update."""
+        """Load the result of `optimizer_tensors`; it is empty in old checkpoints from before the first update. Raises
+        `ValueError` if it is that of another optimiser."""
+        held = {key: tensor.shape for key, tensor in self.optimizer_tensors().items()}
+        if tensors and {key: tensor.shape for key, tensor in tensors.items()} != held:
+            raise ValueError("the optimiser's state must have the shapes of the network's weights")
         for key, value in tensors.items():
             index, name = key.split(".")
             self.optimizer.state[int(index)][name].copy_(value)

@@ -29,7 +29,7 @@ from engine.compiler.kernels import helper, kernel, prefetch
 from engine.config.game import FrameDtype
 from engine.envs.lanes import PlayedStep
 from engine.runtime.fence import fence
-from engine.runtime.stored_arrays import LARGEST_FLOAT, check_numbers
+from engine.runtime.stored_arrays import LARGEST_FLOAT, LARGEST_OBSERVATION, check_numbers
 
 NO_PRIORITY = np.float32(-1)
 _RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two cache lines
@@ -284,10 +284,14 @@ class FrameStorage:
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Load the state of a storage with the same options, which `checked_state` has checked."""
+        for counts in (self.written, self._claimed, self._ended, self._open_start):
+            counts[:] = 0  # so that files are those of an empty replay if this is interrupted
+        fence()
         for name, column in self._columns().items():
             column[:, : state[name].shape[1]] = state[name]
         if self.priorities is not None:
             self.priorities[:] = NO_PRIORITY
+        fence()
         self.written[:], self._claimed[:] = state["written"], state["written"]
         self._ended[:], self._open_start[:] = state["ended"], state["open_start"]
 
@@ -298,6 +302,8 @@ class FrameStorage:
         counts = {"written": self.written, "ended": self._ended, "open_start": self._open_start}
         try:
             check_entries(columns | counts, self, used, self._claimed)
+            if self.frame_dtype.kind == "f":
+                check_numbers("frames", columns["frames"], -LARGEST_OBSERVATION, LARGEST_OBSERVATION)
             if self.priorities is not None:
                 told = self.priorities[:, :used]
                 check_numbers("priorities", told[told != NO_PRIORITY], 0, LARGEST_FLOAT)
@@ -325,7 +331,7 @@ class FrameStorage:
         if self.priorities is not None:
             self.priorities[lanes, slots] = NO_PRIORITY
         if self.masks is not None:
-            self.masks[lanes, slots] = masks
+            self.masks[lanes, slots] = True if masks is None else masks
         self.frames[lanes, slots] = frames
         self.actions[lanes, slots] = actions
         self.rewards[lanes, slots] = rewards

@@ -140,8 +140,8 @@ class MappedMemory:
             name: {"shape": list(shape), "dtype": np.dtype(dtype).str} for name, (shape, dtype) in layout.items()
         }
         header = {"format": FORMAT, "columns": columns, "contents": self._contents}
-        self._check_header(header)
         sizes = {name: math.prod(shape) * np.dtype(dtype).itemsize for name, (shape, dtype) in layout.items()}
+        self._check_header(header, sizes)
         self._check_disk_space(sizes)
         self._make_files(sizes, header)
         found = {}
@@ -191,12 +191,15 @@ class MappedMemory:
         except OSError:  # this filesystem has no locks
             pass
 
-    def _check_header(self, wanted: dict[str, Any]) -> None:
+    def _check_header(self, wanted: dict[str, Any], sizes: dict[str, int]) -> None:
         path = self.folder / _HEADER
         if not path.exists():
             return
         with contextlib.suppress(OSError, ValueError):
-            if read_json(path, dict[str, Any], _MAX_HEADER_BYTES) == wanted:
+            held = {
+                name: self._path(name).stat().st_size for name in sizes
+            }  # each is whole: the header came after them
+            if read_json(path, dict[str, Any], _MAX_HEADER_BYTES) == wanted and held == sizes:
                 return
         if self._renew is not None:
             for array in self.folder.glob("*.bin"):
@@ -221,7 +224,9 @@ class MappedMemory:
         new = [self._path(name) for name in sizes if not self._path(name).exists()]
         try:
             for name, size in sizes.items():
-                with open_regular(self._path(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+                with open_regular(
+                    self._path(name), os.O_RDWR | os.O_CREAT
+                ) as file:  # where disks can't reserve, the C library reads and writes
                     if hasattr(os, "posix_fallocate"):
                         os.posix_fallocate(file.fileno(), 0, size)
                     os.truncate(file.fileno(), size)

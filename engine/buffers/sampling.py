@@ -199,7 +199,7 @@ class PrioritizedSampler:
         self._count = self._tree.set(lanes * self._storage.capacity + slots, state["priorities"].ravel())
         self._max_priority = float(state["largest"][0])
         if self._storage.priorities is not None and self._alpha > 0:
-            td_errors = state["priorities"] ** (1 / self._alpha) - EPSILON
+            td_errors = np.maximum(state["priorities"] ** (1 / self._alpha) - EPSILON, 0)  # it may be rounded to less
             self._storage.priorities[lanes, slots] = np.where(state["priorities"] > 0, td_errors, NO_PRIORITY).ravel()
         self._seen[:], self._prioritized[:] = state["seen"], state["weighed"]
 

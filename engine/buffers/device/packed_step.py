@@ -61,7 +61,7 @@ class PackedStep:
             setattr(self, name, tensor)
 
     def load(self, step: PlayedStep) -> None:
-        """Copy a step, whose arrays may lie on the host or the device. Masks must be given if there are any."""
+        """Copy a step, whose arrays may lie on the host or the device."""
         arrays = {name: getattr(step, name) for name in self._fields}
         there = {name: array for name, array in arrays.items() if isinstance(array, Tensor)}
         here = {name: array for name, array in arrays.items() if name not in there}
@@ -76,7 +76,8 @@ class PackedStep:
         end = 0
         for name, tensor in self._views(block).items():
             if name in arrays:
-                np.copyto(tensor.numpy(), arrays[name], casting="same_kind")
+                given = True if arrays[name] is None else arrays[name]  # without masks, all actions are legal
+                np.copyto(tensor.numpy(), given, casting="same_kind")
                 end = int(tensor.storage_offset()) * tensor.itemsize + tensor.nbytes
         self._block[:end].copy_(block[:end], non_blocking=True)  # fields in between that are on the device come later
 

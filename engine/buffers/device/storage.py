@@ -91,6 +91,7 @@ class DeviceStorage:
         self.all_lanes = torch.arange(lanes, device=device)
         self._step = PackedStep(lanes, frame_shape, getattr(torch, frame_dtype), mask_actions, device)
         self._min_written = 0  # known without asking the device: steps, not counting final frames
+        self._min_blank = 0  # the same when episodes were ended: the newest entry of each may be blank since then
 
     @property
     def gamma(self) -> float:
@@ -115,7 +116,7 @@ class DeviceStorage:
     @property
     def may_have_no_window(self) -> bool:
         """Whether it is possible, as far as the host knows, that no n-step window is complete yet."""
-        return self._min_written <= self.n_step
+        return self._min_written - self._min_blank <= self.n_step
 
     def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
@@ -162,6 +163,7 @@ class DeviceStorage:
         self.ends[all_lanes, slots_before] = torch.where(follows, torch.full_like(ends, TRUNCATED), ends)
         self._ended.copy_(torch.where(follows, newest, torch.where(held & ~is_open, self.written, self._ended)))
         self._open_start.copy_(self.written)
+        self._min_blank = self._min_written
 
     def complete(self) -> Tensor:
         """int64 [lanes]: entries numbered below this have a complete n-step window."""
@@ -217,7 +219,10 @@ class DeviceStorage:
                 lane[: len(held)] = torch.from_numpy(held)
         for name, tensor in (("written", self.written), ("ended", self._ended), ("open_start", self._open_start)):
             tensor.copy_(torch.from_numpy(state[name]))
-        self._min_written = int(state["written"].min())
+        # Steps are what `append` counts; of a ring that has wrapped around, some are overwritten.
+        has_wrapped = state["written"].max() > state["actions"].shape[1]
+        steps = state["written"] if has_wrapped else (state["actions"] != NO_ACTION).sum(1)
+        self._min_written, self._min_blank = int(steps.min()), 0
 
     def to_device(self, array: Array) -> Tensor:
         """Copy an array to the device. With CUDA, from pinned memory, so that the host does not wait for the copy."""

@@ -129,7 +129,8 @@ def _credit(learner: Learner, folder: Path, state: CheckpointState) -> float:
     config = learner.config
     before = changed(config, folder, "replay_ratio")
     ratio = state.extra.tuned.get("replay_ratio", before["replay_ratio"]) if before else config.replay_ratio
-    return state.credit * (state.choices.batch_size / config.batch_size) * (config.replay_ratio / ratio)
+    credit = state.credit * (state.choices.batch_size / config.batch_size) * (config.replay_ratio / ratio)
+    return min(max(credit, -LARGEST_CREDIT), LARGEST_CREDIT)
 
 
 def _load_replay(learner: Learner, folder: Path) -> bool:

@@ -284,6 +284,17 @@ def test_an_averaged_target_is_the_policy() -> None:
     assert (agent.play(obs) != agent.act(obs)).any()
 
 
+@pytest.mark.parametrize("harm", ["missing", "another shape"])
+def test_the_state_of_another_optimizer_is_refused(harm: str) -> None:
+    agent = make_agent()
+    agent.update(*batch_of(8))
+    tensors = agent.optimizer_tensors()
+    changed = {**tensors, "0.exp_avg": torch.zeros(1)} if harm == "another shape" else dict(list(tensors.items())[:-1])
+    with pytest.raises(ValueError, match="the optimiser's state must have the shapes"):
+        make_agent().load_optimizer_tensors(changed)
+    make_agent().load_optimizer_tensors(tensors)
+
+
 def test_other_errors_are_not_treated_as_out_of_memory() -> None:
     agent = make_agent()
 

@@ -80,6 +80,7 @@ def test_device_storage_equals_host_storage(
     again = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **options)
     again.load_state(host.state())
     assert_same_answers(again, host)
+    assert cut or host.written.max() > capacity or again.size == ours.size
     back = FrameStorage(lanes, capacity, n_step=n_step, **options)
     back.load_state({name: column[...] for name, column in ours.state().items()})
     assert_same_answers(ours, back)
@@ -188,6 +189,23 @@ def test_there_is_nothing_to_sample_on_a_device_before_a_window_is_complete() ->
     _, ended = pair(40)
     ended.append(replace(steps[0], terminated=np.ones(3, bool)))  # all windows end with their episodes
     assert ended.sample(16, np.random.default_rng(0))[0].discounts.tolist() == [0] * 16
+    _, cut = pair(40)
+    for step in steps:  # episodes of one step, which have no frame behind it
+        cut.append(step)
+        cut.storage.end_episodes()
+        with pytest.raises(NothingToSample):
+            cut.sample(16, np.random.default_rng(0))
+
+
+def test_without_masks_all_actions_are_legal_in_both_storages() -> None:
+    host = FrameStorage(2, 30, n_step=1, **OPTIONS)
+    ours = DeviceStorage(2, 30, n_step=1, device=CPU, **OPTIONS)
+    for step in random_steps(2, 10, seed=0):
+        unmasked = replace(step, masks=None, final_masks=None)
+        host.append(unmasked)
+        ours.append(unmasked)
+    assert host.masks is not None and host.masks[:, : host.written.min()].all()
+    assert_same_answers(ours, host)
 
 
 def test_device_draws_follow_priorities_with_a_generator_of_the_device() -> None:

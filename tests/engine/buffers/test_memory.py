@@ -212,7 +212,9 @@ def test_files_keep_the_priorities(steps: int, tmp_path: Path) -> None:
     before.sampler.on_append()
     for _ in range(20):
         _, sample = before.sample(32, random)
-        before.update_priorities(sample, random.uniform(0, 3, 32).astype(np.float32))
+        td_errors = random.uniform(0, 3, 32).astype(np.float32)
+        td_errors[0] = 0
+        before.update_priorities(sample, td_errors)
     append(before.storage, 8, writer=0, seed=1)  # gets the largest priority, and is not drawn
     before.sampler.on_append()
     wanted = {name: before.state()[f"sampler.{name}"].copy() for name in ("priorities", "largest")}
@@ -356,6 +358,52 @@ def test_mapped_files_refuse_another_shape_or_a_second_owner(tmp_path: Path) -> 
     memory.close()
     with pytest.raises(UserError, match=f"{tmp_path}: contains a replay with other lanes"):
         make_storage(MappedMemory(tmp_path))
+
+
+@pytest.mark.parametrize("harm", ["cut off", "removed", "longer"])
+def test_an_array_that_is_not_whole_is_refused(harm: str, tmp_path: Path) -> None:
+    memory = MappedMemory(tmp_path)
+    append(make_storage(memory), 40, writer=0, seed=0)
+    memory.close()
+    frames = tmp_path / "frames.bin"
+    size = frames.stat().st_size
+    if harm == "removed":
+        frames.unlink()
+    else:
+        os.truncate(frames, size // 2 if harm == "cut off" else 2 * size)
+    with pytest.raises(UserError, match=f"{tmp_path}: contains a replay with other lanes, entries or frames"):
+        make_storage(MappedMemory(tmp_path))
+
+
+def test_a_state_that_was_read_in_part_leaves_an_empty_replay(tmp_path: Path) -> None:
+    other = make_storage()
+    append(other, 40, writer=1, seed=0)
+    state = other.state()
+    memory = MappedMemory(tmp_path)
+    storage = make_storage(memory)
+    append(storage, 50, writer=0, seed=1)
+    with pytest.raises(KeyError):  # as if it was killed there
+        storage.load_state({name: state[name] for name in ("frames", "actions")})
+    memory.close()
+    again = make_storage(MappedMemory(tmp_path))
+    assert again.size == 0
+    append(again, 20, writer=2, seed=2)
+    assert verify(again) > 0
+
+
+def test_frames_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
+    def opened() -> FrameStorage:
+        memory = MappedMemory(tmp_path)
+        return FrameStorage(1, 20, (3,), stack=1, n_step=1, gamma=GAMMA, frame_dtype="float32", memory=memory)
+
+    storage, frames = opened(), np.zeros((1, 3), np.float32)
+    no = np.zeros(1, np.bool_)
+    for _ in range(5):
+        storage.append(PlayedStep(frames, np.zeros(1, np.int64), np.ones(1, np.float32), no, no, frames))
+    storage.frames[0, 2, 1] = np.nan
+    storage.memory.close()
+    with pytest.raises(UserError, match=r"damaged .frames must be between .* got nan"):
+        opened()
 
 
 def test_mapped_files_of_another_shape_are_replaced_on_request(tmp_path: Path) -> None:
