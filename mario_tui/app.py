@@ -24,7 +24,7 @@ from engine.host.client import HostProcess
 from engine.protocol.messages import Failed, State
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep
-from engine.runtime.text import printable
+from engine.runtime.text import printable, shortened
 from mario_tui.data import themes
 from mario_tui.data.exit_status import exit_status
 from mario_tui.data.keys import bindings, first_key, keys_in
@@ -46,6 +46,8 @@ from mario_tui.terminal.type_ahead import TypeAheadApp
 
 _POLL_S = 2.0
 _DOUBLE_PRESS_S = 2.0
+_MOST_WARNINGS = 3
+"""Of settings that are shown at once, so that they do not cover the screen."""
 """A second Ctrl-C within this time quits."""
 READ_ONLY = "Read-only: this key is disabled."
 
@@ -118,8 +120,10 @@ class MarioApp(TypeAheadApp[None]):
 
             self.push_screen(ChartsScreen(self._charts))
         self._fit()
-        for warning in self._warnings:
-            self._warn(warning)
+        for warning in self._warnings[:_MOST_WARNINGS]:
+            self._warn(shortened(warning, 200))
+        if (more := len(self._warnings) - _MOST_WARNINGS) > 0:
+            self._warn(f"... and {more} more")
         self.set_interval(_POLL_S, self._poll)
         self.call_after_refresh(survive_hang_up, self)
 

@@ -11,7 +11,6 @@ from rich.progress import (
     BarColumn,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
 )
 from rich.progress import (
     Progress as Bars,
@@ -35,6 +34,7 @@ from engine.protocol.messages import (
     Summary,
 )
 from engine.protocol.outcome import Outcome
+from engine.runs.run import end_state
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, done_share, duration, number, number_or_whole
 from mario_tui.data.outcome_text import is_cleared, judged, reached
@@ -111,12 +111,12 @@ class ProgressBar:
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
-            TimeElapsedColumn(table_column=Column(min_width=len("0:00:00"))),
+            TextColumn("{task.fields[spent]}", table_column=Column(min_width=len("0:00:00"))),
             TextColumn("{task.fields[rest]}"),
             console=self._console,
             expand=True,
         )
-        self._task = self._bars.add_task("starting", total=None, rest="")
+        self._task = self._bars.add_task("starting", total=None, spent="", rest="")
         self._hello: Hello | None = None
 
     def show(self, event: Event | Gap) -> None:
@@ -132,6 +132,7 @@ class ProgressBar:
                     rest += f"  loss {number(event.loss)}  updates {event.updates:,}"
                 self._bars.update(
                     self._task,
+                    spent=duration(event.wall_s),
                     description=f"{event.state} {event.env_steps:,}",
                     completed=0.0 if self._hello is None else done_share(self._hello, event),
                     rest=rest,
@@ -139,6 +140,10 @@ class ProgressBar:
             case Episode(success=False):
                 pass  # too many to print
             case _:
+                if isinstance(event, Finished) and self._hello is not None:
+                    end, steps = event.summary, event.summary.env_steps
+                    state = end_state(steps, self._hello.steps, end.reason)
+                    self._bars.update(self._task, description=f"{state} {steps:,}")
                 for line in _lines(event, self._outcome):
                     self._console.print(line, highlight=False, markup=False)
 

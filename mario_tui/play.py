@@ -100,7 +100,7 @@ class PlayApp(SafeApp[None]):
         yield self._game
         yield Static("starting", id="state")
         yield Static("", id="memory")
-        yield Static(Text(self._keys.line() if self._human else "first episode"), id="episodes")
+        yield Static(Text(self._keys.line() if self._human else "no episode has ended yet"), id="episodes")
         yield KeyFooter()
 
     def on_mount(self) -> None:

@@ -74,7 +74,7 @@ class _GPUs:
         except ImportError:
             self._note = "NVML is not installed (nvidia-ml-py)"
         except Exception as error:  # pynvml creates its error classes at run time; all mean that no GPU can be read
-            self._note = "no NVIDIA GPU here: " + str(error)
+            self._note = f"no NVIDIA GPU: {error}"
 
     def sample(self) -> tuple[list[GPU], str]:
         return [gpu_of(self._nvml, handle) for handle in self._handles], self._note

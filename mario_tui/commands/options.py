@@ -98,16 +98,16 @@ def chosen(arguments: list[str], option: str, accepted: Collection[str]) -> str:
     return next(iter(accepted))
 
 
-def need_terminal(instead: str) -> None:
-    """Raise `UserError` with the command to use instead, unless there is a terminal or a browser to draw on."""
+def need_terminal(instead: str, what: str = "the dashboard") -> None:
+    """Raise `UserError` with the command to use instead, unless there is a terminal or a browser to draw `what` on."""
     if os.environ.get("TEXTUAL_DRIVER", "").startswith("textual.drivers.web_driver"):
         return  # in a browser
     # Textual draws on stderr; a redirected stdout means that nobody is watching.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) or os.environ.get("TERM") == "dumb":
-        raise UserError(f"the dashboard needs a terminal; use: {instead}")
+        raise UserError(f"{what} needs a terminal{'; use: ' * bool(instead)}{instead}")
     if not codecs.lookup(sys.stderr.encoding).name.startswith("utf-8"):
         encoding = sys.stderr.encoding
-        raise UserError(f"the dashboard needs UTF-8, the locale has {encoding}; try: LC_ALL=C.UTF-8 mario-tui ...")
+        raise UserError(f"{what} needs UTF-8, the locale has {encoding}; try: LC_ALL=C.UTF-8 mario-tui ...")
 
 
 def add_annotation(parser: argparse.ArgumentParser, of: str, about: str) -> None:

@@ -89,7 +89,7 @@ def run(arguments: list[str]) -> int:
             from mario_tui.film import record
 
             return record(for_engine)
-    need_terminal("mario-tui eval, or mario-tui play CHECKPOINT --record FILE")
+    need_terminal("" if options.human else "mario-tui eval, or mario-tui play RUN --record FILE", "a game")
     from mario_tui.play import PlayApp
 
     hold_s = (options.hold or _HOLD_MS) / 1000

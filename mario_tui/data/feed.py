@@ -37,6 +37,7 @@ from engine.protocol.messages import (
 from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
 from engine.runs.run import Run, RunRecord, end_state
+from mario_tui.data.exit_status import failure
 from mario_tui.data.run_status import RunStatus
 
 LOOK_S = 2.0
@@ -252,7 +253,8 @@ class Feed:
         if isinstance(record, UserError):
             status, reason, pid = RunStatus.LOST, str(record), None
         else:
-            status, reason = RunStatus.of_record(record), record.reason
+            status = RunStatus.of_record(record)
+            reason = failure(record) if status is RunStatus.LOST else record.reason
             pid = record.pid if status.is_active else None
         again = self._has_news(pid) and time.monotonic() - self._tried_at >= LOOK_S
         self._pid = pid

@@ -220,7 +220,7 @@ class DashboardScreen(RunControl):
         self._end_announced = True
         if isinstance(snapshot.end, Failed):
             self._tell_end(
-                f"The run failed: {snapshot.end.reason}\nLog: {snapshot.end.log_path}",
+                f"The run failed: {snapshot.end.reason}{self._log_line()}",
                 "failed",
                 severity="error",
                 timeout=60,
@@ -231,7 +231,11 @@ class DashboardScreen(RunControl):
             self._tell_end(f"The run {how}: {snapshot.end.summary.reason}", how)
         else:
             how = f"; {self.mario.key('dashboard.resume_run')} resumes the run" if snapshot.hello.obeys is None else ""
-            self.notify(f"The run's host is gone{how}.\nLog: {self.run.log_path}", severity="warning")
+            self.notify(f"The run's host is gone{how}.{self._log_line()}", severity="warning")
+
+    def _log_line(self) -> str:
+        """Where the log is, in a line of its own; empty if the folder is gone."""
+        return f"\nLog: {self.run.log_path}" if self.run.log_path.exists() else ""
 
     def _tell_end(self, notice: str, how: str, **more: Any) -> None:
         """Only of a run that has ended here: of a recording, the header says how it ended."""

@@ -239,6 +239,7 @@ class HomeScreen(TableScreen[list[Listed]]):
 
     def _started(self, host: HostProcess | None) -> None:
         if host is not None:
+            self.table.select(str(host.run.path.resolve()))
             self.mario.open_dashboard(host.run, host)
 
     # ------------------------------------------------------------------------------------------ several

@@ -83,7 +83,7 @@ class RunsTable(MarkedTable[Listed]):
 
     def visible_columns(self) -> Sequence[Column[Listed]]:
         longest = self._longest_name()
-        room = max(0, (self.size.width or self.app.size.width) - max(0, longest - _NAME_WIDTH))
+        room = max(0, (self.scrollable_content_region.width or self.app.size.width) - max(0, longest - _NAME_WIDTH))
         tagged = any(listed.annotation.tags for listed in self.listed)
         shown = [column for column in COLUMNS if column.room <= room and (tagged or column.key != "tags")]
         while len(shown) > 1 and sum(column.width + GAP for column in shown) + MARK_WIDTH > room:  # tags take room

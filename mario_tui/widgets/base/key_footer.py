@@ -1,10 +1,12 @@
-"""The footer of all screens: keys and what they do, as many as fit, and always the one of the help."""
+"""The footer of all screens: keys and what they do, as many as fit, and always those for help and for leaving."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from textual.widgets import Footer
+
+_ALWAYS = ("help", "quit_app", "detach")
 
 
 class KeyFooter(Footer):
@@ -31,10 +33,10 @@ class KeyFooter(Footer):
                 return len(child.key_display) + len(child.description) + 2
             return len(str(child.render())) + 1 if child in labels else 0
 
-        helps = {key for key in keys if key.action == "help"}
-        room, full = self.size.width - sum(map(width, helps)), False
+        stay = {key for key in keys if key.action in _ALWAYS}
+        room, full = self.size.width - sum(map(width, stay)), False
         for child in self.children:
-            if child not in helps:
+            if child not in stay:
                 room -= width(child)
                 full = full or room < 0
                 child.display = not full

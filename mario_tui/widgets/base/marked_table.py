@@ -68,6 +68,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         self._all: list[Row] = []
         self._shown: dict[str, tuple[Text, ...]] = {}
         self._columns_shown: list[tuple[str, str, int]] = []
+        self._to_select = ""
 
     # ------------------------------------------------------------------------------------------ for subclasses
 
@@ -140,6 +141,11 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         self.marked.clear()
         self.update_rows()
 
+    def select(self, key: str) -> None:
+        """Move the cursor to a row, as soon as there is one with this key."""
+        self._to_select = key
+        self.update_rows()
+
     def sort_by(self, key: str) -> None:
         """Sort by this column; if it is the current one, reverse the order."""
         before, largest_first = self.sorting
@@ -199,6 +205,9 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         else:
             self._rebuild(heads, rows)
         self._columns_shown, self._shown = heads, rows
+        if self._to_select in rows:
+            self.move_cursor(row=self.get_row_index(self._to_select))
+            self._to_select = ""
         self.post_message(self.Changed())
 
     def _rebuild(self, heads: list[tuple[str, str, int]], rows: dict[str, tuple[Text, ...]]) -> None:

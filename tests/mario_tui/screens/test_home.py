@@ -252,7 +252,7 @@ async def test_the_footer_always_names_the_key_of_the_help(tmp_path: Path, width
 
         await until(pilot, lambda: "help" in keys(), "the key of the help")
         assert keys()[:2] == ["open", "new"]
-        assert ("quit_app" in keys()) is (width >= 80)
+        assert {"quit_app", "help"} <= {*keys()} and ("delete" in keys()) is (width >= 80)
         await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, CompareScreen) and "help" in keys(), "the comparison's")
 
@@ -495,6 +495,34 @@ async def test_a_long_name_takes_the_room_of_another_column(tmp_path: Path) -> N
         table = table_of(app)
         await until(pilot, lambda: table.row_count, "the run")
         assert table.virtual_size.width <= 80
+
+
+async def test_a_table_that_scrolls_cuts_no_column(tmp_path: Path) -> None:
+    names = {f"mario-1-1-20261121-0930{number:02}": "finished" for number in range(25)}
+    folder_of_runs(tmp_path, **names)
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = table_of(app)
+        for width in (80, 78, 82, 79, 81, 90):
+            await pilot.resize_terminal(width, 24)
+            await until(pilot, lambda: table.show_vertical_scrollbar, "a scrollbar")
+            await until(pilot, lambda: not table.show_horizontal_scrollbar, "columns that fit")
+
+
+async def test_a_row_that_is_to_be_selected_is_as_soon_as_it_is_there(tmp_path: Path) -> None:
+    oldest, _ = folder_of_runs(tmp_path, oldest="finished", other="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = table_of(app)
+        await until(pilot, lambda: names(app) == ["other", "oldest"], "the runs")
+        table.select(str(oldest.path.resolve()))
+        assert table.cursor_row == 1
+        table.select(str(tmp_path.resolve() / "later"))
+        assert table.cursor_row == 1
+        folder_of_runs(tmp_path, later="finished")
+        await until(pilot, lambda: "later" in names(app), "the new run")
+        current = table.current()
+        assert current is not None and current.record.name == "later"
 
 
 async def test_a_folder_that_can_not_be_read_is_told_once_and_what_is_shown_stays(tmp_path: Path) -> None:

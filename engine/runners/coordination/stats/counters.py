@@ -102,6 +102,8 @@ class Counters:
         if episodes is not None:  # few end within the window of the other rates
             by_episodes_s = _seconds_left(episodes - self.episodes, self.episodes / wall if wall else 0.0)
             left_s = None if by_episodes_s is None or left_s is None else min(left_s, by_episodes_s)
+        if burnin_left > 0:  # it is much faster than learning
+            left_s = None
         losses, self._losses = self._losses, []
         return Progress(
             at=time.time(),

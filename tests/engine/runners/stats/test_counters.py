@@ -8,10 +8,12 @@ from engine.runners.coordination.stats.counters import Counters
 from engine.runs.checkpoint_state import KeptCounters
 
 
-def left_s(counters: Counters, *, steps: int = 10**15, episodes: int | None = None) -> float | None:
+def left_s(
+    counters: Counters, *, steps: int = 10**15, episodes: int | None = None, burnin_left: int = 0
+) -> float | None:
     return counters.report(
         state="running", steps=steps, episodes=episodes, updates=1, epsilon=0.1, random_share=0.1, learning_rate=0.1,
-        replay_size=1, replay_capacity=2, beta=0.4, burnin_left=0,
+        replay_size=1, replay_capacity=2, beta=0.4, burnin_left=burnin_left,
     ).remaining_s  # fmt: skip
 
 
@@ -20,7 +22,7 @@ def test_a_run_with_a_number_of_episodes_is_as_long_as_these() -> None:
     counters.stop_clock()
     assert left_s(counters, episodes=20) is None
     counters.env_steps += 1
-    assert left_s(counters) is not None
+    assert left_s(counters) is not None and left_s(counters, burnin_left=10) is None
     assert left_s(counters, episodes=20) is None  # no episode has ended yet, so nobody knows
     for _ in range(5):
         counters.record_episode(1.0)
