@@ -70,6 +70,18 @@ def stop_runs(sweep: Sweep) -> None:
         time.sleep(_POLL_S)
 
 
+def shared_cores(ray: str, runs: int, jobs: int | None, threads: int | None) -> tuple[int | None, int | None]:
+    """How many runs train at once, None for as many as a cluster carries, and the cores of each; None where processes
+    can't be bound to cores."""
+    if ray != "none":
+        return jobs, threads or (1 if hasattr(os, "sched_setaffinity") else None)
+    cores = available_cores()
+    jobs = min(runs, jobs or max(1, cores // (threads or 1)))
+    if threads is None and hasattr(os, "sched_setaffinity"):
+        threads = max(1, cores // jobs)
+    return jobs, threads
+
+
 def start_queue(sweep: Sweep) -> None:
     """Start the queue of a sweep. Raises `UserError` if it has one, or none can be started."""
     plan = sweep.own_plan()
@@ -193,7 +205,8 @@ class Queue:
         """How many runs may train at the same time."""
         if self._cluster is not None:
             return self._cluster.places(plan)
-        return plan.jobs or max(1, available_cores() // (plan.threads or 1))
+        jobs, _ = shared_cores(plan.ray, plan.planned, plan.jobs, plan.threads)
+        return jobs or 1
 
     def _look_at_nodes(self) -> None:
         """Take over which runs have left their nodes."""
@@ -263,7 +276,8 @@ class Queue:
                 start = make_plan({}, resume=str(run.path))
             else:
                 _make_way(run)
-                values = plan.values(plan.members[number]) | {"run_dir": str(self._sweep.path)}
+                _, threads = shared_cores(plan.ray, plan.planned, plan.jobs, plan.threads)
+                values = {"threads": threads, **plan.values(plan.members[number]), "run_dir": str(self._sweep.path)}
                 tags = dict.fromkeys((self._sweep.name[:24].lower().replace(".", "-"), *plan.annotation.tags))
                 annotation = Annotation(tuple(tags)[:MOST_TAGS], plan.annotation.note)
                 start = replace(make_plan(values, name=run.name), annotation=annotation)

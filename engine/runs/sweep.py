@@ -65,9 +65,9 @@ class SweepPlan(msgspec.Struct, frozen=True):
     options: _Values
     """What all runs have in common, as it was given."""
     jobs: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None
-    """Runs that train at the same time; None: as many as there is room for."""
+    """Runs that train at the same time; None: as many as there are cores or places for."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None
-    """Cores that each run may use; None: as its option says."""
+    """Cores that each run may use; None: its share of all."""
     members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MOST_RUNS)]
     search: Search | None = None
     annotation: Annotation = Annotation()
@@ -88,6 +88,11 @@ class SweepPlan(msgspec.Struct, frozen=True):
     def is_searching(self) -> bool:
         """Whether a search has settings left to choose."""
         return self.search is not None and len(self.settings) < self.search.count
+
+    @property
+    def planned(self) -> int:
+        """Number of its runs, with those that a search has yet to choose."""
+        return len(self.members) if self.search is None else self.search.count * len(self.search.seeds)
 
     def values(self, member: Member) -> dict[str, Any]:
         """All options that were given for a run."""

@@ -39,8 +39,19 @@ def runs_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """`--filter --no-amp` as `--filter=--no-amp`: such words begin with dashes, and argparse takes them for options."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] == "--filter":
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
 def run(arguments: list[str]) -> int:
-    options = runs_parser().parse_args(arguments)
+    options = runs_parser().parse_args(_joined(arguments))
     if options.evaluations and not options.json:
         raise UserError("--evaluations needs --json")
     words = words_of(" ".join(options.filter))

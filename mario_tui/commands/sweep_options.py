@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ from engine.runs.sweep import (
     Member,
     SweepPlan,
 )
-from engine.runtime.threads import available_cores
 from engine.runtime.toml_file import read_toml
 from mario_tui.commands.options import whole
 from mario_tui.data.sweep_table import listed, setting_text
@@ -158,18 +156,6 @@ def cluster_of(asked: str) -> str:
     if asked != "none":
         check_cluster(asked)
     return asked
-
-
-def shared_cores(ray: str, runs: int, jobs: int | None, threads: int | None) -> tuple[int | None, int | None]:
-    """How many runs train at once, None for as many as a cluster carries, and the cores of each; None where processes
-    can't be bound to cores."""
-    if ray != "none":
-        return jobs, threads or (1 if hasattr(os, "sched_setaffinity") else None)
-    cores = available_cores()
-    jobs = min(runs, jobs or max(1, cores // (threads or 1)))
-    if threads is None and hasattr(os, "sched_setaffinity"):
-        threads = max(1, cores // jobs)
-    return jobs, threads
 
 
 def jobs_of(text: str) -> int:

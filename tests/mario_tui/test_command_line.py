@@ -256,6 +256,13 @@ def test_a_damaged_record_is_listed_with_its_reason(tmp_path: Path, capsys: pyte
     assert list_runs() == []
 
 
+def test_a_filter_may_begin_with_dashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, amp in (("off", False), ("on", True)):
+        create_run(make_config({"game": "snake", "amp": amp, "run_dir": str(tmp_path)}), name)
+    run(["runs", "--run-dir", str(tmp_path), "--filter", "--no-amp", "--names"])
+    assert capsys.readouterr().out == "off\n"
+
+
 def test_the_list_has_fractions_the_best_evaluation_and_the_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

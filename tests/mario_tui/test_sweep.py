@@ -30,7 +30,7 @@ from mario_tui.data.sweep_statistics import estimate, improvement, improves
 from mario_tui.data.sweep_table import commands_of, results_of, setting_text
 from mario_tui.data.variations import grid, sample
 from mario_tui.sweep_pruning import Evaluations
-from mario_tui.sweep_queue import close_if_done, status_of
+from mario_tui.sweep_queue import close_if_done, shared_cores, status_of
 from mario_tui.sweep_search import next_setting
 from tests.support.gym_envs import FAULTY
 from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, spawned_by, wait_until
@@ -118,6 +118,17 @@ def test_a_search_ends_only_when_there_is_no_other_setting(tmp_path: Path) -> No
 def _sweep_of(folder: Path, members: list[Member]) -> tuple[Sweep, SweepPlan]:
     plan = SweepPlan(options={}, jobs=1, threads=1, members=tuple(members))
     return create_sweep(folder, f"searched-{len(members)}", plan), plan
+
+
+def test_runs_that_are_added_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mario_tui.sweep_queue.available_cores", lambda: 8)
+    one = SweepPlan(options={}, jobs=None, threads=None, members=(Member({}, 0),))
+    several = msgspec.structs.replace(one, members=tuple(Member({}, seed) for seed in range(4)))
+    assert [shared_cores("none", plan.planned, plan.jobs, plan.threads)[0] for plan in (one, several)] == [1, 4]
+    _, threads = shared_cores("none", several.planned, several.jobs, several.threads)
+    assert threads == (2 if hasattr(os, "sched_setaffinity") else None)
+    search = Search(vary=("n-step=1,3",), count=2, seeds=(0, 1), seed=0, metric="best")
+    assert msgspec.structs.replace(one, members=(), search=search).planned == 4
 
 
 def test_a_run_that_had_done_all_its_steps_is_finished(tmp_path: Path) -> None:
