@@ -36,6 +36,7 @@ class ActorScreen(Modal[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog"):
             yield Static(id="actor")
+            yield Static(Text("esc: close", style="dim"))
 
     def on_mount(self) -> None:
         self._show()
@@ -58,7 +59,7 @@ def describe(lane: Lane, episodes: Sequence[Episode], outcome: Outcome) -> Text:
     text.append(f"{counted(lane.episodes, 'episode')}, epsilon {thousandths(lane.epsilon)}")
     text.append(f"{goals(outcome, lane.clears)}\n")
     returns = number_or_whole(lane.last_return), number(lane.mean_return), number_or_whole(lane.best_return)
-    for name, value in zip(("last", "mean of 20", "best"), returns, strict=True):
+    for name, value in zip(("last", f"mean of {len(lane.returns)}", "best"), returns, strict=True):
         text.append(f"{name} ", style="dim").append(f"{value}   ", style="bold")
     best = reached(outcome, lane.best_results)
     text.append(f"best {best}\n\n" if best else "\n\n")
