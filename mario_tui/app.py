@@ -46,9 +46,9 @@ from mario_tui.terminal.type_ahead import TypeAheadApp
 
 _POLL_S = 2.0
 _DOUBLE_PRESS_S = 2.0
+"""A second Ctrl-C within this time quits."""
 _MOST_WARNINGS = 3
 """Of settings that are shown at once, so that they do not cover the screen."""
-"""A second Ctrl-C within this time quits."""
 READ_ONLY = "Read-only: this key is disabled."
 
 

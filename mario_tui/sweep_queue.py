@@ -70,18 +70,6 @@ def stop_runs(sweep: Sweep) -> None:
         time.sleep(_POLL_S)
 
 
-def shared_cores(ray: str, runs: int, jobs: int | None, threads: int | None) -> tuple[int | None, int | None]:
-    """How many runs train at once, None for as many as a cluster carries, and the cores of each; None where processes
-    can't be bound to cores."""
-    if ray != "none":
-        return jobs, threads or (1 if hasattr(os, "sched_setaffinity") else None)
-    cores = available_cores()
-    jobs = min(runs, jobs or max(1, cores // (threads or 1)))
-    if threads is None and hasattr(os, "sched_setaffinity"):
-        threads = max(1, cores // jobs)
-    return jobs, threads
-
-
 def start_queue(sweep: Sweep) -> None:
     """Start the queue of a sweep. Raises `UserError` if it has one, or none can be started."""
     plan = sweep.own_plan()
@@ -119,14 +107,17 @@ def _make_way(run: Run) -> None:
 
 
 def close_if_done(run: Run, newest: Path) -> bool:
-    """Whether a run did all its steps before its host was lost; then its record says so from now on."""
-    config, manifest, record = run.config(), read_manifest(newest), run.record()
-    is_done = manifest.env_steps >= config.steps or (config.episodes is not None and record.episodes >= config.episodes)
-    if is_done:
-        record.state, record.reason = "finished", f"{manifest.env_steps:,} environment steps are done"
-        record.env_steps, record.checkpoint = manifest.env_steps, str(newest)
-        run.write_record(record)
-    return is_done
+    """Whether a run had done all its steps or episodes when it was lost; then its record says so from now on."""
+    config, steps, record = run.config(), read_manifest(newest).env_steps, run.record()
+    if steps >= config.steps:
+        record.env_steps, record.reason = steps, f"{steps:,} environment steps are done"
+    elif config.episodes is not None and record.episodes >= config.episodes:
+        record.reason = f"{record.episodes:,} episodes are done"
+    else:
+        return False
+    record.state, record.checkpoint = "finished", str(newest)
+    run.write_record(record)
+    return True
 
 
 class Queue:
@@ -205,8 +196,7 @@ class Queue:
         """How many runs may train at the same time."""
         if self._cluster is not None:
             return self._cluster.places(plan)
-        jobs, _ = shared_cores(plan.ray, plan.planned, plan.jobs, plan.threads)
-        return jobs or 1
+        return plan.jobs or max(1, available_cores() // (plan.threads or 1))
 
     def _look_at_nodes(self) -> None:
         """Take over which runs have left their nodes."""
@@ -271,13 +261,13 @@ class Queue:
         newest = committed(run)[-1:] if has_begun(run) else []
         try:
             if newest and close_if_done(run, newest[0]):
+                self._say(f"{run.name}: {run.record().reason}")
                 return True
             if newest:
                 start = make_plan({}, resume=str(run.path))
             else:
                 _make_way(run)
-                _, threads = shared_cores(plan.ray, plan.planned, plan.jobs, plan.threads)
-                values = {"threads": threads, **plan.values(plan.members[number]), "run_dir": str(self._sweep.path)}
+                values = plan.values(plan.members[number]) | {"run_dir": str(self._sweep.path)}
                 tags = dict.fromkeys((self._sweep.name[:24].lower().replace(".", "-"), *plan.annotation.tags))
                 annotation = Annotation(tuple(tags)[:MOST_TAGS], plan.annotation.note)
                 start = replace(make_plan(values, name=run.name), annotation=annotation)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TRIES = 20
 """Choices of a setting that is there already, after which one is drawn at random."""
 _DRAWS = 1000
-"""Draws of a setting that is there already, after which it is taken that there are no others."""
+"""Random draws that gave only known settings, after which there are taken to be no others."""
 
 
 def check_optuna(flag: str) -> None:

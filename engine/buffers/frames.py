@@ -310,7 +310,7 @@ class FrameStorage:
         except ValueError as error:
             memory.discard(f"that is damaged ({error})")
             for name, array in arrays.items():
-                if name != "frames":  # which may be many
+                if name != "frames" or self.frame_dtype.kind == "f":  # screens may be many
                     array[...] = np.zeros((), array.dtype)
 
     def _columns(self) -> dict[str, NDArray[Any]]:

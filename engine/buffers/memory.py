@@ -192,20 +192,22 @@ class MappedMemory:
             pass
 
     def _check_header(self, wanted: dict[str, Any], sizes: dict[str, int]) -> None:
-        path = self.folder / _HEADER
+        path, problem = (
+            self.folder / _HEADER,
+            "with other lanes, entries or frames, of another task, or from another version",
+        )
         if not path.exists():
             return
         with contextlib.suppress(OSError, ValueError):
-            held = {
-                name: self._path(name).stat().st_size for name in sizes
-            }  # each is whole: the header came after them
-            if read_json(path, dict[str, Any], _MAX_HEADER_BYTES) == wanted and held == sizes:
-                return
+            if read_json(path, dict[str, Any], _MAX_HEADER_BYTES) == wanted:
+                problem = "whose files are not whole"  # they were before the header was written
+                if all(self._path(name).stat().st_size == size for name, size in sizes.items()):
+                    return
         if self._renew is not None:
             for array in self.folder.glob("*.bin"):
                 array.unlink()
             path.unlink()  # last: without a header, arrays are assumed to have the right shapes
-        self.discard("with other lanes, entries or frames, of another task, or from another version")
+        self.discard(problem)
 
     def _check_disk_space(self, sizes: dict[str, int]) -> None:
         paths = [self._path(name) for name in sizes]
@@ -224,9 +226,8 @@ class MappedMemory:
         new = [self._path(name) for name in sizes if not self._path(name).exists()]
         try:
             for name, size in sizes.items():
-                with open_regular(
-                    self._path(name), os.O_RDWR | os.O_CREAT
-                ) as file:  # where disks can't reserve, the C library reads and writes
+                # Where a disk can't reserve blocks, the C library reads and writes.
+                with open_regular(self._path(name), os.O_RDWR | os.O_CREAT) as file:
                     if hasattr(os, "posix_fallocate"):
                         os.posix_fallocate(file.fileno(), 0, size)
                     os.truncate(file.fileno(), size)

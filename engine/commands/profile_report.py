@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from engine.commands.profile_figures import BUSY, PARTS, WORTH, Gain, Idea, Measurement, gain, limit, limiting, parts
+from engine.commands.profile_figures import PARTS, WORTH, Gain, Idea, Measurement, gain, limit, limiting, parts
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig, flag
 from engine.protocol.messages import Split
@@ -201,7 +201,7 @@ def _recommendations(base: Measurement, trials: list[Trial], confirmed: Confirme
             f"{'adopted' if trial.adopted else 'not adopted'} |"
         )
     if by_processor_time:
-        lines += ["", f"CPU time is the run's own; it counts where others took over {BUSY:.0%} of the machine."]
+        lines += ["", "Speeds are compared by the run's own CPU time where others took over a fifth of the machine."]
     if any("batch_size" in trial.idea.changes for trial in trials if trial.adopted) and flags:
         lines += [
             "",

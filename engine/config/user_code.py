@@ -92,7 +92,7 @@ def _of_file(path: Path) -> ModuleType:
         if getattr(known, "__file__", None) == str(path):
             return known
         raise ImportError(f"there is another module {path.stem}; rename the file")
-    if _place_of_module(path.stem) not in (None, str(path)):
+    if _place_of_module(path.stem) not in (None, os.path.realpath(path)):
         raise ImportError(f"there is another module {path.stem}; rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
@@ -109,10 +109,11 @@ def _of_file(path: Path) -> ModuleType:
 
 
 def _place_of_module(name: str) -> str | None:
-    """Where a module would be imported from; None if there is none of that name."""
+    """The file of a module, or what Python says of one without a file; None if there is none of that name, or only a
+    folder, which hides nothing."""
     with contextlib.suppress(ImportError, ValueError):
-        if (spec := importlib.util.find_spec(name)) is not None:
-            return spec.origin or "a folder"
+        spec = importlib.util.find_spec(name)
+        return None if spec is None or spec.origin is None else os.path.realpath(spec.origin)
     return None
 
 

@@ -65,9 +65,9 @@ class SweepPlan(msgspec.Struct, frozen=True):
     options: _Values
     """What all runs have in common, as it was given."""
     jobs: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None
-    """Runs that train at the same time; None: as many as there are cores or places for."""
+    """Runs that train at the same time; None: as many as there is room for."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None
-    """Cores that each run may use; None: its share of all."""
+    """Cores that each run may use; None: as its option says."""
     members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MOST_RUNS)]
     search: Search | None = None
     annotation: Annotation = Annotation()
@@ -245,7 +245,7 @@ def list_sweeps() -> list[Sweep]:
             with contextlib.suppress(OSError, ValueError, UserError):
                 mark = read_json(entry, _Mark, _MAX_BYTES)
                 if (sweep := Sweep(Path(mark.path))).path.joinpath(SWEEP_FILE).is_file():
-                    found.append((mark.created_at, sweep))
+                    found.append((mark.created_at or (sweep.path / SWEEP_FILE).stat().st_mtime, sweep))
     return [sweep for _, sweep in sorted(found, key=lambda each: each[0], reverse=True)]
 
 

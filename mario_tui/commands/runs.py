@@ -39,11 +39,11 @@ def runs_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _joined(arguments: Sequence[str]) -> list[str]:
-    """`--filter --no-amp` as `--filter=--no-amp`: such words begin with dashes, and argparse takes them for options."""
+def _joined(arguments: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """`--filter --no-amp` as `--filter=--no-amp`: argparse would take the word for an option."""
     joined: list[str] = []
     for argument in arguments:
-        if joined and joined[-1] == "--filter":
+        if joined and joined[-1] == "--filter" and argument not in parser._option_string_actions:
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
@@ -51,7 +51,8 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 
 
 def run(arguments: list[str]) -> int:
-    options = runs_parser().parse_args(_joined(arguments))
+    parser = runs_parser()
+    options = parser.parse_args(_joined(arguments, parser))
     if options.evaluations and not options.json:
         raise UserError("--evaluations needs --json")
     words = words_of(" ".join(options.filter))

@@ -43,10 +43,11 @@ from mario_tui.commands.sweep_options import (
     jobs_of,
     prune_after,
     read_plan,
+    shared_cores,
 )
 from mario_tui.data.format import counted
 from mario_tui.launch import asked_options, expanded
-from mario_tui.sweep_queue import shared_cores, start_queue
+from mario_tui.sweep_queue import start_queue
 from mario_tui.sweep_search import check_optuna
 
 _ABOUT = """\
@@ -151,8 +152,7 @@ def _start(arguments: list[str]) -> int:
     check_count(len(members))
     threads = coerce(COMMON["threads"], base.pop("threads", None))
     check(COMMON["threads"], threads)
-    asked = options.jobs or None
-    jobs, shared = shared_cores(ray, len(members), asked, threads)
+    jobs, threads = shared_cores(ray, len(members), options.jobs or None, threads)
     if options.metric and not options.search:
         raise UserError("--metric needs --search")
     search = None
@@ -165,7 +165,7 @@ def _start(arguments: list[str]) -> int:
             metric=options.metric or "best",
         )  # fmt: skip
     plan = SweepPlan(
-        options=base, jobs=asked, threads=threads if ray == "none" else shared,
+        options=base, jobs=jobs, threads=threads,
         members=() if search else members, search=search, ray=ray,
         annotation=given_annotation(options) or Annotation(),
     )  # fmt: skip
@@ -177,7 +177,7 @@ def _start(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps({"name": sweep.name, "path": str(sweep.path), "runs": len(members), "jobs": jobs}))
         return 0
-    cores = "" if shared is None else f", {counted(shared, 'core')} each"
+    cores = "" if threads is None else f", {counted(threads, 'core')} each"
     each = [config.steps for config in configs]
     at_once = f"{jobs} at a time" if jobs else "as many at a time as fit on the cluster"
     steps = " to ".join(f"{count:,}" for count in sorted({min(each), max(each)}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from engine.runs.sweep import (
     Member,
     SweepPlan,
 )
+from engine.runtime.threads import available_cores
 from engine.runtime.toml_file import read_toml
 from mario_tui.commands.options import whole
 from mario_tui.data.sweep_table import listed, setting_text
@@ -93,7 +95,7 @@ def read_plan(path: Path, options: argparse.Namespace) -> dict[str, Any]:
             setattr(options, name, PARSERS[key](str(value)))
     if options.vary is None:
         options.vary = [
-            f"{name}={listed(_resolved(name.replace('-', '_'), each, path.parent))}"
+            f"{name}={each if isinstance(each, str) else listed(_resolved(name, each, path.parent))}"
             for name, each in values.get("vary", {}).items()
         ] or None
     with about(f"--plan: {path}"):
@@ -106,7 +108,7 @@ def read_plan(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 def _resolved(name: str, value: Any, folder: Path) -> list[Any]:
     """The values of an option, with paths as the file's folder has them."""
-    values = value if isinstance(value, list) else [value]
+    name, values = name.strip().removeprefix("--").replace("-", "_"), value if isinstance(value, list) else [value]
     return [with_paths({name: each}, folder)[name] for each in values]
 
 
@@ -156,6 +158,18 @@ def cluster_of(asked: str) -> str:
     if asked != "none":
         check_cluster(asked)
     return asked
+
+
+def shared_cores(ray: str, runs: int, jobs: int | None, threads: int | None) -> tuple[int | None, int | None]:
+    """How many runs train at once, None for as many as a cluster carries, and the cores of each; None where processes
+    can't be bound to cores."""
+    if ray != "none":
+        return jobs, threads or (1 if hasattr(os, "sched_setaffinity") else None)
+    cores = available_cores()
+    jobs = min(runs, jobs or max(1, cores // (threads or 1)))
+    if threads is None and hasattr(os, "sched_setaffinity"):
+        threads = max(1, cores // jobs)
+    return jobs, threads
 
 
 def jobs_of(text: str) -> int:

@@ -80,10 +80,8 @@ def _listed_sweep(sweep: Sweep, plan: SweepPlan, runs: Sequence[Listed]) -> List
     is_active = any(listed.status.is_active for listed in runs) or sweep.queue_pid() is not None
     has_failed = any(listed.status in (RunStatus.FAILED, RunStatus.LOST) for listed in runs)
     is_done = len(done) == len(plan.members) and not plan.is_searching
-    steps, env_steps = (
-        plan.planned * max(record.steps for record in records),
-        sum(record.env_steps for record in records),
-    )
+    steps = plan.planned * max(record.steps for record in records)
+    env_steps = sum(record.env_steps for record in records)
     record = RunRecord(
         name=sweep.name, game=records[0].game, task=records[0].task, runner="sweep",
         state="running" if is_active else "failed" if has_failed else "finished",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -220,11 +221,19 @@ def value_text(value: Any) -> str:
 def listed(value: Any) -> str:
     """Values as `--vary` has them; a text with a comma is quoted, unless it is JSON itself."""
     values = value if isinstance(value, list) else [value]
-    quoted = (isinstance(each, str) and "," in each and each[0] not in '{["' for each in values)
+    quoted = (isinstance(each, str) and (each[:1] == '"' or ("," in each and not _is_json(each))) for each in values)
     return ",".join(
         json_line(each) if isinstance(each, bool | dict) or quotes else "none" if each is None else str(each)
         for each, quotes in zip(values, quoted, strict=True)
     )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def commands_of(plan: SweepPlan) -> list[str]:

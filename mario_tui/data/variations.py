@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import math
 import random
 from collections.abc import Sequence
@@ -47,8 +49,10 @@ def value_of(spec: FieldSpec, text: str) -> Any:
         return None
     if not is_text(spec):
         return coerce(spec, read_number(text))
-    is_quoted = len(text) > 1 and text[0] == text[-1] == '"'
-    return text[1:-1] if is_quoted else text
+    if text[:1] == '"':
+        with contextlib.suppress(ValueError):
+            return str(json.loads(text))
+    return text
 
 
 def split(text: str) -> tuple[FieldSpec, str]:

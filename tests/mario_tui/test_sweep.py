@@ -27,10 +27,10 @@ from mario_tui.commands.sweep import sweep_parser
 from mario_tui.commands.sweep_options import asked_settings, read_plan
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_statistics import estimate, improvement, improves
-from mario_tui.data.sweep_table import commands_of, results_of, setting_text
+from mario_tui.data.sweep_table import commands_of, listed, results_of, setting_text
 from mario_tui.data.variations import grid, sample
 from mario_tui.sweep_pruning import Evaluations
-from mario_tui.sweep_queue import close_if_done, shared_cores, status_of
+from mario_tui.sweep_queue import close_if_done, status_of
 from mario_tui.sweep_search import next_setting
 from tests.support.gym_envs import FAULTY
 from tests.support.program import Terminal, nobody_is_left, processes_of, run_program, spawned_by, wait_until
@@ -70,13 +70,21 @@ def test_a_plan_may_have_the_arguments_of_an_environment_as_tables(tmp_path: Pat
 
 
 def test_a_task_of_several_stages_is_one_value(tmp_path: Path) -> None:
-    (tmp_path / "plan.toml").write_text('vary.stage = ["1-1,1-2", "1-3"]\nvary.n-step = [3.0, 1]\n')
+    (tmp_path / "plan.toml").write_text(
+        'vary.stage = ["1-1,1-2", "1-3"]\nvary.n-step = [3.0, 1]\nvary.gamma = "0.9,0.95"\n'
+    )
     options = sweep_parser().parse_args([])
     read_plan(tmp_path / "plan.toml", options)
-    assert options.vary == ['stage="1-1,1-2",1-3', "n-step=3.0,1"]
+    assert options.vary == ['stage="1-1,1-2",1-3', "n-step=3.0,1", "gamma=0.9,0.95"]
+    options.vary.pop()
     found = asked_settings(options)
     assert [each["stage"] for each in found[::2]] == ["1-1,1-2", "1-3"]
     assert [setting_text(each) for each in found[:2]] == ["stage=1-1,1-2 n-step=3", "stage=1-1,1-2 n-step=1"]
+
+
+@pytest.mark.parametrize("text", ["1-1,1-2", "é,b", 'a,"b', "x\\,y", '"a,b"', "[1,2]x,y", '{"a": [1, 2]}'])
+def test_a_text_is_the_same_after_it_was_listed(text: str) -> None:
+    assert [each["env_args"] for each in grid([f"env-args={listed([text, 'plain'])}"])] == [text, "plain"]
 
 
 def test_paths_in_a_plan_are_those_of_its_folder(tmp_path: Path) -> None:
@@ -118,17 +126,6 @@ def test_a_search_ends_only_when_there_is_no_other_setting(tmp_path: Path) -> No
 def _sweep_of(folder: Path, members: list[Member]) -> tuple[Sweep, SweepPlan]:
     plan = SweepPlan(options={}, jobs=1, threads=1, members=tuple(members))
     return create_sweep(folder, f"searched-{len(members)}", plan), plan
-
-
-def test_runs_that_are_added_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mario_tui.sweep_queue.available_cores", lambda: 8)
-    one = SweepPlan(options={}, jobs=None, threads=None, members=(Member({}, 0),))
-    several = msgspec.structs.replace(one, members=tuple(Member({}, seed) for seed in range(4)))
-    assert [shared_cores("none", plan.planned, plan.jobs, plan.threads)[0] for plan in (one, several)] == [1, 4]
-    _, threads = shared_cores("none", several.planned, several.jobs, several.threads)
-    assert threads == (2 if hasattr(os, "sched_setaffinity") else None)
-    search = Search(vary=("n-step=1,3",), count=2, seeds=(0, 1), seed=0, metric="best")
-    assert msgspec.structs.replace(one, members=(), search=search).planned == 4
 
 
 def test_a_run_that_had_done_all_its_steps_is_finished(tmp_path: Path) -> None:

@@ -120,6 +120,24 @@ def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> No
         import_module(str(tmp_path / "json.py"), "env")
 
 
+def test_a_folder_or_a_link_of_the_same_name_is_no_other_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real" / "my_maze").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real" / "my_maze_2.py").write_text("SIZE = 3\n")
+    (tmp_path / "my_maze.py").write_text("SIZE = 2\n")
+    monkeypatch.syspath_prepend(tmp_path / "link")
+    assert import_module(str(tmp_path / "my_maze.py"), "env").SIZE == 2
+    assert import_module(str(tmp_path / "real" / "my_maze_2.py"), "env").SIZE == 3
+
+
+def test_a_module_that_is_not_imported_yet_is_not_hidden_either(tmp_path: Path) -> None:
+    (tmp_path / "this.py").write_text("raise RuntimeError('imported instead of the real one')\n")
+    with pytest.raises(ConfigError, match="there is another module this; rename the file"):
+        import_module(str(tmp_path / "this.py"), "env")
+
+
 @pytest.mark.long
 def test_a_file_beside_the_user_hides_no_module(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "own")

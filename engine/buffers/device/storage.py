@@ -91,6 +91,7 @@ class DeviceStorage:
         self.all_lanes = torch.arange(lanes, device=device)
         self._step = PackedStep(lanes, frame_shape, getattr(torch, frame_dtype), mask_actions, device)
         self._min_written = 0  # known without asking the device: steps, not counting final frames
+        self._loaded_slots = 0  # of each ring, that a loaded state has filled
         self._min_blank = 0  # the same when episodes were ended: the newest entry of each may be blank since then
 
     @property
@@ -111,7 +112,7 @@ class DeviceStorage:
     @property
     def slots_used(self) -> int:
         """Slots of each ring that may be in use, as far as the host knows: a step writes at most two."""
-        return min(2 * self._min_written, self.capacity)
+        return min(self._loaded_slots + 2 * self._min_written, self.capacity)
 
     @property
     def may_have_no_window(self) -> bool:
@@ -223,6 +224,7 @@ class DeviceStorage:
         has_wrapped = state["written"].max() > state["actions"].shape[1]
         steps = state["written"] if has_wrapped else (state["actions"] != NO_ACTION).sum(1)
         self._min_written, self._min_blank = int(steps.min()), 0
+        self._loaded_slots = state["actions"].shape[1]
 
     def to_device(self, array: Array) -> Tensor:
         """Copy an array to the device. With CUDA, from pinned memory, so that the host does not wait for the copy."""

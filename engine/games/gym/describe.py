@@ -126,8 +126,10 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
     if normalize:
         if spaces.kind != "vector":
             raise ConfigError("normalize", f"must be off for {env}, whose observations are not vectors")
+        count = spaces.shape[0]
+        plain = msgspec.structs.replace(spaces, mean=(0.0,) * count, deviation=(1.0,) * count)  # so nothing is rounded
         try:
-            mean, deviation = _statistics(made, seen, actions)
+            mean, deviation = _statistics(made, Observations(plain, View(spaces.shape, "float32", 1)), actions)
         except Exception as error:
             raise ConfigError("env", f"{env}: in random play {described_error(error)}") from None
         spaces = msgspec.structs.replace(spaces, mean=mean, deviation=deviation, farthest=_FARTHEST)
@@ -154,7 +156,7 @@ def _number(value: Any) -> float | None:
 def _observed(env: str, space: Space[Any]) -> Spaces:
     """The kind and shape of observations."""
     kinds = Spaces(asked=("", "", "", False), kind="vector", shape=(1,), actions=("0",))
-    if isinstance(space, Discrete) and space.n <= MAX_NUMBERS:
+    if isinstance(space, Discrete) and space.n <= MAX_NUMBERS and abs(space.start) <= 2**31:
         first = int(space.start)
         return msgspec.structs.replace(kinds, kind="one-hot", shape=(int(space.n),), first_observation=first)
     if isinstance(space, MultiBinary) or (isinstance(space, Box) and space.dtype is not None):

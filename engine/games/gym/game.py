@@ -170,6 +170,8 @@ class Gym(Game):
                 f"{spaces.sticky_actions:g}, which --env-args can change), got {options.sticky_actions:g}",
             )
         if spaces.masked:  # an action that is repeated, or not chosen at all, may not be legal
+            if options.max_of_two:
+                raise ConfigError("max_of_two", f"must be off, because {options.env} masks actions")
             for name, off in (("frame_skip", 1), ("sticky_actions", 0), ("noop_max", 0)):
                 if (given := getattr(options, name)) != off:
                     raise ConfigError(name, f"must be {off}, because {options.env} masks actions, got {given:g}")

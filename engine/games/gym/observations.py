@@ -27,7 +27,7 @@ class Observations:
         self._shift = np.array(spaces.mean) if spaces.mean else None
         self._divide = np.array(spaces.deviation)
         self._dtype = np.float32 if self._shift is None else np.float64
-        """Of vectors; small differences of large numbers are there after the shift, if they are not rounded before."""
+        """Of vectors; float64 with a shift, since float32 would round away small differences of large numbers."""
         self._raw_shape = (spaces.shape[2], *spaces.shape[:2]) if spaces.planes_first else spaces.shape
         self._flat = spaces.kind == "image" and spaces.shape[2] == 1
 

@@ -207,6 +207,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         self._columns_shown, self._shown = heads, rows
         if self._to_select in rows:
             self.move_cursor(row=self.get_row_index(self._to_select))
+        if any(row.key == self._to_select for row in self._all):  # of one that the filter hides, nothing is selected
             self._to_select = ""
         self.post_message(self.Changed())
 

@@ -371,7 +371,7 @@ def test_an_array_that_is_not_whole_is_refused(harm: str, tmp_path: Path) -> Non
         frames.unlink()
     else:
         os.truncate(frames, size // 2 if harm == "cut off" else 2 * size)
-    with pytest.raises(UserError, match=f"{tmp_path}: contains a replay with other lanes, entries or frames"):
+    with pytest.raises(UserError, match=f"{tmp_path}: contains a replay whose files are not whole"):
         make_storage(MappedMemory(tmp_path))
 
 

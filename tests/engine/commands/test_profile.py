@@ -150,7 +150,7 @@ def test_gpus_are_shown_over_time() -> None:
     assert row.endswith("| +0%, not adopted |")
     starved = dataclasses.replace(base, others=0.9)
     report = markdown("x", base, [Trial(idea, config, base, starved, False)], None)
-    assert "| +0% by CPU time, not adopted |" in report and "CPU time is the run's own" in report
+    assert "| +0% by CPU time, not adopted |" in report and "by the run's own CPU time" in report
 
 
 def test_a_batch_that_the_run_has_chosen_counts_as_learned_samples() -> None:
