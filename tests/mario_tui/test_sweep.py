@@ -432,7 +432,7 @@ def test_a_hopeless_setting_is_pruned_for_good(tmp_path: Path) -> None:
     """Its second seed never begins, and the queue is killed before it can have seen the first one's end."""
     pytest.importorskip("optuna")
     run_program(
-        "sweep", "--game", "gym:CartPole-v1", "--steps", "1000", "--eval-every", "500", "--eval-episodes", "4",
+        "sweep", "--game", "gym:CartPole-v1", "--steps", "4000", "--eval-every", "500", "--eval-episodes", "4",
         "--parallel-envs", "4", "--replay-ratio", "32", "--batch-size", "32", "--burnin", "200", "--tau", "0.02",
         "--policy-tau", "0.02", "--epsilon-steps", "500", "--vary", "learning-rate=1e-3,2e-3,3e-3,4e-3,1e-8", "--seeds",
         "2", "--jobs", "2", "--prune", "median", "--name", "pruned", cwd=tmp_path,
@@ -450,7 +450,7 @@ def test_a_hopeless_setting_is_pruned_for_good(tmp_path: Path) -> None:
     assert found["states"] == {"finished": 8, "pruned": 2}
     hopeless = [each for each in found["runs"] if each["learning_rate"] == 1e-8]
     assert [each["state"] for each in hopeless] == ["pruned", "pruned"] and hopeless[1]["env_steps"] == 0
-    assert 500 <= hopeless[0]["env_steps"] < 1000 and sweep.run(4).record().checkpoint is not None
+    assert 1000 <= hopeless[0]["env_steps"] < 4000 and sweep.run(4).record().checkpoint is not None
     assert sweep.tries().get(hopeless[0]["run"], 1) == 1 and hopeless[1]["run"] not in sweep.tries()
     run_program("sweep", "add", "pruned", "--seeds", "1", cwd=tmp_path)
     assert len(sweep.plan().members) == 14
