@@ -192,10 +192,8 @@ class MappedMemory:
             pass
 
     def _check_header(self, wanted: dict[str, Any], sizes: dict[str, int]) -> None:
-        path, problem = (
-            self.folder / _HEADER,
-            "with other lanes, entries or frames, of another task, or from another version",
-        )
+        path = self.folder / _HEADER
+        problem = "with other lanes, entries or frames, of another task, or from another version"
         if not path.exists():
             return
         with contextlib.suppress(OSError, ValueError):

@@ -42,9 +42,9 @@ LARGEST_FILE = 2**20
 """Maximum size of a record; those that we write have a few hundred bytes."""
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping", "silent")
 NOT_BEGUN = "stopped before training began"
+"""Why a run has ended that was stopped during its start."""
 _REFUSED_SINCE: dict[str, Any] = {"final_gamma": None, "advantage_learning": 0.0}
 """Options that earlier versions accepted together with others that contradict them, and their values without effect."""
-"""Why a run has ended that was stopped during its start."""
 SILENCE_S = 5.0
 """Seconds after which a host, which reports every second, is said not to respond."""
 _ELSEWHERE_S = 30.0

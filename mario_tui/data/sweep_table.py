@@ -219,13 +219,17 @@ def value_text(value: Any) -> str:
 
 
 def listed(value: Any) -> str:
-    """Values as `--vary` has them; a text with a comma is quoted, unless it is JSON itself."""
-    values = value if isinstance(value, list) else [value]
-    quoted = (isinstance(each, str) and (each[:1] == '"' or ("," in each and not _is_json(each))) for each in values)
-    return ",".join(
-        json_line(each) if isinstance(each, bool | dict) or quotes else "none" if each is None else str(each)
-        for each, quotes in zip(values, quoted, strict=True)
-    )
+    """Values as `--vary` has them."""
+    return ",".join(map(_as_typed, value if isinstance(value, list) else [value]))
+
+
+def _as_typed(value: Any) -> str:
+    """A text with a comma is quoted, unless it is JSON itself."""
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return json_line(value) if value[:1] == '"' or ("," in value and not _is_json(value)) else value
+    return json_line(value) if isinstance(value, bool | dict) else str(value)
 
 
 def _is_json(text: str) -> bool:
