@@ -142,6 +142,12 @@ class FrameStorage:
         """Entries stored."""
         return int(np.minimum(self.written, self.capacity).sum())
 
+    @property
+    def room(self) -> int:
+        """Entries that fit before one is overwritten, in the lanes that have begun, or in all while none has."""
+        begun = int(np.count_nonzero(self.written)) or self.lanes
+        return begun * self.capacity - self.size
+
     def append(self, step: PlayedStep, priorities: InitialPriorities | None = None) -> None:
         """Add one step of every lane: the frame acted on, the action and its outcome.
 

@@ -49,6 +49,10 @@ class Replay(Protocol):
     def capacity(self) -> int:
         """Maximum number of entries, over all lanes."""
 
+    @property
+    def room(self) -> int:
+        """Entries that fit before one is overwritten, in the lanes that have begun, or in all while none has."""
+
     def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
 
@@ -147,6 +151,11 @@ class ReplayBuffer:
     def capacity(self) -> int:
         """Maximum number of entries, over all lanes."""
         return self.storage.lanes * self.storage.capacity
+
+    @property
+    def room(self) -> int:
+        """Entries that fit before one is overwritten, in the lanes that have begun, or in all while none has."""
+        return self.storage.room
 
     @property
     def beta(self) -> float:

@@ -89,6 +89,11 @@ class DeviceReplayBuffer:
         return self.storage.lanes * self.storage.capacity
 
     @property
+    def room(self) -> int:
+        """Entries that fit before one is overwritten: a step is one of every lane."""
+        return self.capacity - self.size
+
+    @property
     def beta(self) -> float:
         return self._beta
 

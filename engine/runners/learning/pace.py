@@ -26,12 +26,15 @@ class Pace:
     def resume(self, credit: float, burnin: int) -> None:
         """Continue with so many updates due, once `burnin` transitions are stored."""
         self.credit, self.burnin = credit, burnin
-        self._burnin_left = self.burnin_left  # at the last count
+        self._burnin_left = burnin  # at the last count
+        self._burnin_left = self.burnin_left
 
     @property
     def burnin_left(self) -> int:
-        """Transitions still to store before learning starts."""
-        return max(0, max(self.burnin, self._least) - self._replay.size)
+        """Transitions still to store before learning starts. Actors that wait for a core are not waited for."""
+        if self._burnin_left == 0:  # though an actor that begins later has room
+            return 0
+        return max(0, min(max(self.burnin, self._least) - self._replay.size, self._replay.room))
 
     @property
     def backlog(self) -> int:

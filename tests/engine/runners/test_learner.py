@@ -16,6 +16,7 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
 from engine.config.run_config import AUTO
 from engine.envs.factory import make_lanes
+from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
 from engine.games.tetris.factory import scaled_gains
 from engine.games.tetris.network import AfterstateQNetwork
@@ -39,6 +40,20 @@ def test_updates_keep_the_replay_ratio(prioritized: bool, where: str) -> None:
     feed(learner, 120, seed=0)
     learning_steps = 2 * 120 - 40
     assert learner.updates == pytest.approx(learning_steps * 4 / 8, abs=8)
+
+
+def test_learning_starts_when_the_rings_of_the_actors_that_play_are_full() -> None:
+    learner = make_learner(dataclasses.replace(CONFIG, burnin=300))  # of 400 transitions, 200 for each lane
+    assert isinstance(learner.replay, ReplayBuffer)
+    frames, no = np.zeros((1, 50, 60), np.uint8), np.zeros(1, bool)
+    step = PlayedStep(frames, np.zeros(1, np.int64), np.zeros(1, np.float32), no, no, frames)
+    seen = []
+    for lane, steps in ((0, 199), (0, 1), (1, 1)):
+        for _ in range(steps):
+            learner.replay.storage.part(lane, 1).append(step)
+        learner.pace.count(steps)
+        seen.append(learner.pace.burnin_left)
+    assert seen == [1, 0, 0]
 
 
 def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:

@@ -158,7 +158,8 @@ def test_a_cluster_whose_token_is_missing_says_so(tmp_path: Path, monkeypatch: p
 @pytest.mark.long
 def test_an_actor_waits_for_a_core_and_takes_a_node_that_joins(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add_node(num_cpus=1)
-    with training(cluster, tmp_path, "--num-actors", "2") as (_, client):
+    # The one that plays has a ring of 10,000 transitions, and learning begins all the same.
+    with training(cluster, tmp_path, "--num-actors", "2", "--burnin", "15000") as (_, client):
         waiting = next_event(client, Members, lambda m: any(member.waits_for_core for member in m.members))
         assert [member.ready for member in waiting.members].count(True) == 1
         cluster.add_node(num_cpus=1)
