@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from engine.agents.double_dqn import DoubleDQN
-from engine.agents.networks import make_networks
+from engine.agents.networks import NETWORKS, make_networks
 from engine.agents.precision_cache import remembered
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
@@ -104,6 +104,15 @@ def _update(agent: DoubleDQN, batch: Batch | TensorBatch, weights: Array) -> Non
     agent.step(agent.gradients(batch, weights)[0], move_target=True)
 
 
+def rounds_values(config: RunConfig, spec: Spec) -> bool:
+    """Whether mixed precision would round the Q-values of a run's network to bfloat16, where 100 equals
+    100.4. The networks of this program compute their last layers in float32."""
+    network, _ = make_networks(config, spec)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        values = network(torch.as_tensor(random_batch(32, spec).obs))
+    return values.dtype != torch.float32 or torch.equal(values, values.bfloat16().float())
+
+
 def choose(
     config: RunConfig,
     spec: Spec,
@@ -129,6 +138,9 @@ def choose(
         saved = {}
     precision: Precision = "float32"
     may_mix = config.amp and spec.frame_dtype == "uint8"  # of other numbers, bfloat16 takes 1000 and 1002 for the same
+    if may_mix and config.network_name not in NETWORKS and rounds_values(config, spec):
+        log(f"training in float32: mixed precision would round the Q-values of {config.network_name}")
+        may_mix = False
     if may_mix and "precision" in saved:
         precision = saved["precision"]
     elif may_mix and device.type == "cpu":

@@ -214,6 +214,8 @@ def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) 
     if any(True for _ in network.buffers()):
         raise ConfigError("network", f"{name} has buffers, such as those of BatchNorm, which actors don't receive")
     parameters = dict(network.named_parameters())
+    if other := {str(each.dtype).removeprefix("torch.") for each in parameters.values()} - {"float32"}:
+        raise ConfigError("network", f"{name}: its parameters must be float32, got {', '.join(sorted(other))}")
     learned = [each for each in parameters.values() if each.requires_grad]
     try:
         gradients = torch.autograd.grad(values.sum(), learned, allow_unused=True) if values.requires_grad else []

@@ -97,6 +97,11 @@ class RunConfig(CommonOptions):
         return ("game", *self.game_info.task_options)
 
     @property
+    def replay_options(self) -> tuple[str, ...]:
+        """Options that decide what a replay holds: those of the task, and gamma if rewards contain it."""
+        return (*self.task_options, "gamma") if self.game_info.keeps_gamma(self) else self.task_options
+
+    @property
     def task(self) -> str:
         """What is played: the stages, or the size of the board."""
         return str(self.value(self.game_info.tasks))
@@ -122,9 +127,14 @@ class RunConfig(CommonOptions):
         return 1 if count is None else int(getattr(self, count))
 
     @property
+    def learners(self) -> int:
+        """Processes that learn."""
+        return 1 if self.runner_info.learner else self.processes
+
+    @property
     def largest_batch(self) -> int:
         """Largest batch in transitions, which is one replay: members that learn have one each, actors share one."""
-        return self.buffer_size // (1 if self.runner_info.learner else self.processes)
+        return self.buffer_size // self.learners
 
     @property
     def network_name(self) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from engine.agents import DoubleDQN, Losses
 from engine.agents.exploration import member_ladders
 from engine.buffers import ReplayBuffer
+from engine.config.run_config import RunConfig
 from engine.config.torchrun import processes_here
 from engine.envs.factory import make_lanes
 from engine.errors import UserError
@@ -38,6 +39,12 @@ from engine.runners.start import Start
 from engine.runtime.stopwatch import stopwatch
 
 LogLine = Callable[[str], None]
+
+
+def games_fit(config: RunConfig, checkpoint: Path) -> bool:
+    """Whether a checkpoint has games, of the same task and for as many lanes."""
+    options = (*config.task_options, *config.game_info.state_options, "parallel_envs")
+    return unchanged(config, checkpoint, *options) and bool(read_extra(checkpoint)[1])
 
 
 class ActorLearner:
@@ -95,11 +102,9 @@ class ActorLearner:
         self._next_update_s = FIRST_S
 
     def load_games(self, checkpoint: Path) -> None:
-        """Restore the games of a checkpoint, if it has the same task and number of lanes; otherwise start new ones."""
-        extra, arrays = read_extra(checkpoint)
-        if arrays and unchanged(
-            self.config, checkpoint, *self.config.task_options, *self.config.game_info.state_options, "parallel_envs"
-        ):
+        """Restore the games of a checkpoint, if they fit; otherwise start new ones."""
+        if games_fit(self.config, checkpoint):
+            extra, arrays = read_extra(checkpoint)
             try:
                 if not self._actor.load_state(msgspec.to_builtins(extra.play), arrays):
                     self.learner.replay.end_episodes()

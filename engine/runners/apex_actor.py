@@ -48,11 +48,19 @@ class ApexActor:
         restarts: how many actors of this index were lost before.
         begun_at: environment steps of the run at its start; with `restarts`, it gives each actor random numbers of its
             own.
+        level: of the curriculum, for the first episodes.
         lane_threads: threads that step Mario's lanes.
     """
 
     def __init__(
-        self, config: RunConfig, choices: Choices, index: int, restarts: int, begun_at: int, lane_threads: int
+        self,
+        config: RunConfig,
+        choices: Choices,
+        index: int,
+        restarts: int,
+        begun_at: int,
+        level: float,
+        lane_threads: int,
     ) -> None:
         torch.set_num_threads(1)
         rehearse_acting(config, torch.device("cpu"))
@@ -66,6 +74,8 @@ class ApexActor:
         fast = choices.device == "cpu" and choices.precision == "bfloat16"
         self._autocast = torch.autocast("cpu", torch.bfloat16) if fast else contextlib.nullcontext()
         self._has_curriculum = config.game_info.make_curriculum(config, 0) is not None
+        if self._has_curriculum:
+            env.set_curriculum_level(level)
         self.actor = Actor(
             env,
             ladder=member_ladders(config.parallel_envs, config.epsilon, config.num_actors)[index],

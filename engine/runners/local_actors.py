@@ -78,7 +78,8 @@ def _act(link: ParentLink, index: int, restarts: int, shared: _Shared) -> None:
     config = shared.config
     shared_state = SharedState(config.num_actors, shared.shared_state)
     threads = thread_budget(config.parallel_envs, 1, config.num_actors)
-    actor = ApexActor(config, Choices(**shared.choices), index, restarts, shared.begun_at, threads.lane_threads)
+    choices, level = Choices(**shared.choices), shared_state.level
+    actor = ApexActor(config, choices, index, restarts, shared.begun_at, level, threads.lane_threads)
     storage = shared_storage(config, shared.spec, config.num_actors, shared.replay)
     storage = storage.part(index * actor.lanes, actor.lanes)
     storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write

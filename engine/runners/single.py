@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.config.run_config import RunConfig
-from engine.runners.actor_learner import ActorLearner
+from engine.runners.actor_learner import ActorLearner, games_fit
 from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.parent_link import ParentLink
 from engine.runners.shared_state import SharedState
-from engine.runners.start import Start
+from engine.runners.start import Start, env_steps_of
 
 _SEARCH_S = 120.0
 """Heartbeat limit while ways to the flag are searched. To change a way takes seconds, on a busy machine many."""
@@ -23,7 +23,10 @@ class Runner:
     def __init__(
         self, run: Path, config: RunConfig, link: ParentLink, mailbox: FrameMailbox, resume_from: Path | None
     ) -> None:
-        start, shared_state = Start(run, config, resume_from), SharedState(1)
+        begun_at = env_steps_of(resume_from)
+        goes_on = resume_from is None or games_fit(config, resume_from)  # with the states of its generators
+        start = Start(run, config, resume_from, seed=None if goes_on else [config.seed, 0, begun_at])
+        shared_state = SharedState(1)
         shared_state.open(curriculum_level_at(config, resume_from))
         self._actor_learner = actor_learner = ActorLearner(start, shared_state, mailbox, link.log)
         actor_learner.before_update = link.beat

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
+
+from engine.agents.dueling import in_float32
 
 
 class Net(nn.Module):
@@ -44,6 +47,36 @@ class Empty(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         return obs.flatten(1)[:, : self.actions]
+
+
+class Double(Net):
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__(stack, frame_shape, actions)
+        self.double()
+
+    def forward(self, obs: Tensor) -> Any:
+        return super().forward(obs.double()).float()
+
+
+class Flat(nn.Module):
+    """Sees pictures, and returns what its last layer does."""
+
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__()
+        self.hidden, self.last = nn.Linear(stack * math.prod(frame_shape), 8), nn.Linear(8, actions)
+
+    def forward(self, obs: Tensor) -> Any:
+        return self.last(self.hidden(obs.flatten(1) / 255))
+
+
+class FlatInFloat32(Flat):
+    def forward(self, obs: Tensor) -> Any:
+        return in_float32(self.last, self.hidden(obs.flatten(1) / 255))
+
+
+class FlatRounded(Flat):
+    def forward(self, obs: Tensor) -> Any:
+        return super().forward(obs).float()
 
 
 class Pair(Net):

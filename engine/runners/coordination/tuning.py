@@ -54,17 +54,20 @@ class Tuning:
                 self._tune(name, value)
             else:  # so that the run's history does not suggest that the old value still holds
                 self._report(name, before=value, now=self._values[name])
-        before = changed(config, checkpoint, "final_gamma", "learning_rate")
+        before = changed(config, checkpoint, "gamma", "final_gamma", "learning_rate")
         set_by_user = "gamma" in kept and self._values["gamma"] != before.get("final_gamma", config.final_gamma)
         if before and not set_by_user and config.learning_rate_schedule != "constant":
             self._follow_rate()
         begin = 0 if same_task else self._counters.env_steps
         self._schedule = make_schedule(config.learning_rate_schedule, config.learning_rate, begin)
-        if self._schedule is None or not unchanged(config, checkpoint, *schedule_options(config)):
+        if self._schedule is None or not unchanged(config, checkpoint, "learning_rate_schedule"):
             return
-        if extra.schedule is None:  # it had ended
-            self._schedule = None
-        elif extra.schedule is not msgspec.UNSET:  # in the checkpoints of this version
+        if extra.schedule is None:  # the user had set the learning rate
+            if "learning_rate" in kept:
+                self._schedule = None
+        elif extra.schedule is not msgspec.UNSET and unchanged(
+            config, checkpoint, *schedule_options(config)
+        ):  # in the checkpoints of this version
             with refused("schedule"):
                 self._schedule.load_state(msgspec.to_builtins(extra.schedule))
 
@@ -136,5 +139,6 @@ class Tuning:
 
 def schedule_options(config: RunConfig) -> tuple[str, ...]:
     """Options with which the schedule of the learning rate starts anew if they have changed."""
-    judged = ("eval_episodes", *config.game_info.evaluation_options)
-    return (*config.task_options, "learning_rate", "learning_rate_schedule", *judged)
+    if config.learning_rate_schedule == "decay":  # which does not look at scores
+        return config.task_options
+    return (*config.task_options, "learning_rate", "eval_episodes", *config.game_info.evaluation_options)

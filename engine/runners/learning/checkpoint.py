@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.buffers.saved_arrays import mapped_arrays, save_arrays
 from engine.config.run_config import RunConfig
-from engine.runners.changed_options import changed, unchanged
+from engine.runners.changed_options import unchanged
 from engine.runners.learning.learner import Learner
 from engine.runners.learning.policy_file import on_cpu, save_policy
 from engine.runners.learning.settings import advantage_learning
@@ -36,7 +36,7 @@ from engine.runs.checkpoint_state import (
     read_state,
 )
 from engine.runs.checkpoints import CheckpointError
-from engine.runs.run import CONFIG_FILE
+from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime.devices import is_out_of_memory
 from engine.runtime.files import new_file
 
@@ -67,7 +67,7 @@ def write_checkpoint(
         "beta": learner.replay.beta,
         "choices": learner.choices.state(),
         "accumulate": agent.accumulate,
-        "fill": learner.pace.burnin,
+        "fill": learner.pace.fill,
         **learner.random.state(),
         "scaler": agent.scaler_state(),
         "gap_share": agent.gap_share,
@@ -119,17 +119,26 @@ def _load(learner: Learner, folder: Path, state: CheckpointState, with_random: b
         largest = advantage_learning(config, 0.0)  # earlier versions were there at once
         agent.gap_share = largest if state.gap_share is None else state.gap_share
     agent.load_scaler_state(msgspec.to_builtins(state.scaler))
-    kept = (folder / REPLAY_FILE).exists() and unchanged(config, folder, *config.task_options)
-    burnin = state.fill if kept and _load_replay(learner, folder) else math.ceil(learner.pace.burnin / 4)
-    learner.pace.resume(_credit(learner, folder, state), burnin)
+    kept = (folder / REPLAY_FILE).exists() and unchanged(config, folder, *config.replay_options)
+    learner.pace.resume(_credit(learner, folder, state), _burnin(learner, folder, state, kept))
+
+
+def _burnin(learner: Learner, folder: Path, state: CheckpointState, may_restore: bool) -> int:
+    """Transitions with which learning goes on, after restoring the replay if it fits."""
+    burnin = learner.pace.burnin
+    if may_restore and _load_replay(learner, folder):
+        earlier = read_config(folder / CONFIG_FILE)
+        return state.fill + burnin - math.ceil(earlier.burnin / earlier.learners)
+    return math.ceil(burnin / 4) if state.updates else burnin  # a trained policy fills it
 
 
 def _credit(learner: Learner, folder: Path, state: CheckpointState) -> float:
     """Updates due for the environment steps from which a checkpoint's run had not learned yet."""
-    config = learner.config
-    before = changed(config, folder, "replay_ratio")
-    ratio = state.extra.tuned.get("replay_ratio", before["replay_ratio"]) if before else config.replay_ratio
-    credit = state.credit * (state.choices.batch_size / config.batch_size) * (config.replay_ratio / ratio)
+    config, earlier = learner.config, read_config(folder / CONFIG_FILE)
+    is_new = earlier.replay_ratio != config.replay_ratio
+    ratio = state.extra.tuned.get("replay_ratio", earlier.replay_ratio) if is_new else config.replay_ratio
+    samples = state.credit * state.choices.batch_size * earlier.learners
+    credit = samples / (config.batch_size * config.learners) * (config.replay_ratio / ratio)
     return min(max(credit, -LARGEST_CREDIT), LARGEST_CREDIT)
 
 

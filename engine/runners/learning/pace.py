@@ -13,7 +13,8 @@ class Pace:
 
     Args:
         lanes: that append to `replay`.
-        burnin: transitions to store before learning starts; at least one batch, and one complete n-step window.
+        burnin: environment steps before learning starts. The replay must also hold a batch, and in each lane a complete
+            n-step window.
     """
 
     def __init__(self, config: RunConfig, replay: Replay, lanes: int, burnin: int) -> None:
@@ -24,17 +25,24 @@ class Pace:
         self.resume(0.0, burnin)
 
     def resume(self, credit: float, burnin: int) -> None:
-        """Continue with so many updates due, once `burnin` transitions are stored."""
+        """Continue with so many updates due, once the replay holds `burnin` transitions."""
         self.credit, self.burnin = credit, burnin
+        self._played = self._replay.size  # from now on without the final frames, which the replay counts
         self._burnin_left = burnin  # at the last count
         self._burnin_left = self.burnin_left
 
     @property
     def burnin_left(self) -> int:
-        """Transitions still to store before learning starts. Actors that wait for a core are not waited for."""
+        """Environment steps until learning starts. Actors that wait for a core are not waited for."""
         if self._burnin_left == 0:  # though an actor that begins later has room
             return 0
-        return max(0, min(max(self.burnin, self._least) - self._replay.size, self._replay.room))
+        left = max(self.burnin - self._played, self._least - self._replay.size)
+        return max(0, min(left, self._replay.room))
+
+    @property
+    def fill(self) -> int:
+        """Entries of the replay with which learning starts, for `resume`."""
+        return self.burnin + max(0, self._replay.size - self._played)
 
     @property
     def backlog(self) -> int:
@@ -48,6 +56,7 @@ class Pace:
 
     def count(self, env_steps: int) -> None:
         """Count environment steps added to the replay. Those of the burn-in give no credit."""
+        self._played += env_steps
         burnin, self._burnin_left = self._burnin_left, self.burnin_left
         if self._burnin_left == 0:
             self.credit += max(0, env_steps - burnin) * self.ratio / self._batch_size

@@ -31,14 +31,14 @@ def make_replay(start: Start, spec: Spec, log: Callable[[str], None], device: to
     if config.replay_in_files:
         renew = None if start.resume_from is None else log  # such as after a change of processes or lanes
         others = 0 if start.index else start.learners - 1
-        options["memory"] = MappedMemory(start.replay_folder, renew, others, contents=_task_of(config))
+        options["memory"] = MappedMemory(start.replay_folder, renew, others, contents=_contents(config))
     options["reuse_batches"] = True
     return PrioritizedReplayBuffer(**options, **priorities) if config.prioritized_replay else ReplayBuffer(**options)
 
 
-def _task_of(config: RunConfig) -> str:
-    """The task that transitions belong to, as text."""
-    return json.dumps({name: config.value(name) for name in config.task_options})
+def _contents(config: RunConfig) -> str:
+    """What transitions belong to, as text."""
+    return json.dumps({name: config.value(name) for name in config.replay_options})
 
 
 def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: Memory) -> ReplayBuffer:

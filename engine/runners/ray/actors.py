@@ -142,6 +142,7 @@ class RayActors:
 
     def _start(self, slot: RemoteSlot, suspect: str = "") -> None:
         """Start a process for an actor, if possible not on the node `suspect`, and never on one with other sources."""
+        self._part(slot.index).end_episodes()
         strategy: Any = "DEFAULT"
         another = self._nodes.node_with_room([each.node for each in self._slots], suspect) if suspect else ""
         if another:  # Ray may take half a minute to notice that a node is gone
@@ -150,7 +151,13 @@ class RayActors:
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy=strategy, **elsewhere(self._nodes.unfit)
         )
         handle: Any = placed.remote(
-            self._config.options(), self._choices, slot.index, slot.restarts, self._begun_at, self._files
+            self._config.options(),
+            self._choices,
+            slot.index,
+            slot.restarts,
+            self._begun_at,
+            self._files,
+            self.shared_state.level,
         )
         slot.begin(handle, handle.greet.remote())
         slot.node = another  # so that the next replacement knows that its core is taken
@@ -217,7 +224,6 @@ class RayActors:
         """Replace an actor. What it has played and not sent is lost."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.kill(slot.handle)
-        self._part(slot.index).end_episodes()
         text = f"actor {slot.index}{f' on {slot.machine}' if slot.machine else ''} was lost ({reason})"
         if is_failed_start and slot.failed_starts.count(int(self.shared_state.steps_of[slot.index])):
             raise HopelessError(text)

@@ -30,7 +30,7 @@ class RemoteActor:
     Args:
         options: the run's options that are set, as in its `config.toml`.
         choices: the learner's device and precision, as `Choices.state`.
-        index, restarts, begun_at: see `ApexActor`.
+        index, restarts, begun_at, level: see `ApexActor`.
         files: contents of the files that options name, by option.
     """
 
@@ -42,9 +42,10 @@ class RemoteActor:
         restarts: int,
         begun_at: int,
         files: dict[str, bytes],
+        level: float,
     ) -> None:
         self._options, self._choices, self._files = options, choices, files
-        self._who = index, restarts, begun_at
+        self._who = index, restarts, begun_at, level
 
     def build(self) -> None:
         """Make network and games, which may compile.

@@ -150,3 +150,15 @@ def test_bfloat16_must_be_faster_by_more_than_noise(clock: Clock) -> None:
         return agent
 
     assert faster_precision(build, random_batch(8, SCREENS)) == "float32"
+
+
+@pytest.mark.parametrize(("name", "is_mixed"), [("Flat", False), ("FlatRounded", False), ("FlatInFloat32", True)])
+def test_mixed_precision_is_only_for_networks_whose_values_it_does_not_round(name: str, is_mixed: bool) -> None:
+    env = {"game": "gym", "env": "tests.support.gym_envs:Squares-v0", "observation": "20x20-gray"}
+    config = make_config({**env, "network": f"tests.support.own_networks:{name}", "batch_size": 8})
+    said: list[str] = []
+    chosen = choose(
+        config, config.spec, torch.device("cpu"), 1, {"device": "cpu", "precision": "bfloat16"}, said.append
+    )
+    assert chosen.precision == ("bfloat16" if is_mixed else "float32")
+    assert any("would round the Q-values" in text for text in said) != is_mixed

@@ -47,6 +47,7 @@ OWN = "tests.support.own_networks"
         ("Frozen", "it must learn every parameter, and last.weight gets no gradient"),
         ("InPlace", "can't learn: RuntimeError: one of the variables needed for gradient computation"),
         ("Empty", "has no parameters to learn"),
+        ("Double", "its parameters must be float32, got float64"),
         ("Pair", r"must be a module that returns float32 \[batch, 2\], got tuple"),
     ],
 )

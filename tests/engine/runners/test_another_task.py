@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from engine.config.reading import make_config
 from engine.protocol.messages import Changed, Episode, Log, Progress
@@ -61,11 +62,22 @@ def test_the_same_task_resumes_with_everything(trained: Path, tmp_path: Path) ->
     assert not [log.text for log in of_kind(Log, reports) if "task" in log.text]
 
 
+def test_new_games_do_not_repeat_those_of_the_beginning(tmp_path: Path) -> None:
+    random = {**SNAKE, "epsilon": 1.0, "epsilon_steps": 1, "eval_every": 0, "burnin": 2000, "checkpoint_replay": True}
+    before = checkpoint_of(train(tmp_path / "before", random, 400))
+    after = checkpoint_of(train(tmp_path / "after", {**random, "death_penalty": 1.5}, 800, before))
+    first, second = (load_file(each / "replay.safetensors")["storage.actions"] for each in (before, after))
+    assert first.shape == second.shape
+    assert (first == second).mean() < 0.7
+
+
 def test_a_decay_counts_from_where_its_task_began(trained: Path, tmp_path: Path) -> None:
     decay = {**SNAKE, "learning_rate_schedule": "decay", "eval_every": 200}
     before = checkpoint_of(train(tmp_path / "before", decay, 600))
     after = checkpoint_of(train(tmp_path / "after", {**decay, "death_penalty": 1.5}, 608, before))
     assert json.loads((after / "state.json").read_text())["extra"]["schedule"] == {"begin": 600}
+    others = checkpoint_of(train(tmp_path / "others", {**decay, "death_penalty": 1.5, "eval_episodes": 2}, 616, after))
+    assert json.loads((others / "state.json").read_text())["extra"]["schedule"] == {"begin": 600}
     schedule = DecaySchedule(RATE, begin=600)
     assert schedule.after((0.0, 0.0), RATE, 600 + HALVED_AFTER) == RATE / 2
 

@@ -18,6 +18,8 @@ from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.lanes import Spec
+from engine.games.mario.lanes import MarioLanes
+from engine.games.mario.stages import STAGES
 from engine.protocol.messages import Thought
 from engine.runners.apex_actor import ApexActor
 from engine.runners.learning.replay_factory import shared_replay
@@ -40,7 +42,7 @@ def config_of(game: str) -> RunConfig:
 
 
 def player(config: RunConfig) -> ApexActor:
-    return ApexActor(config, CHOICES, index=0, restarts=0, begun_at=0, lane_threads=1)
+    return ApexActor(config, CHOICES, index=0, restarts=0, begun_at=0, level=0.0, lane_threads=1)
 
 
 def reader(config: RunConfig, spec: Spec) -> ChunkReader:
@@ -104,7 +106,7 @@ def test_a_replay_filled_by_chunks_equals_one_filled_step_by_step(game: str) -> 
 @pytest.mark.parametrize("game", GAMES)
 def test_an_actor_plays_what_it_is_ordered_and_keeps_its_weights_until_newer_ones_come(game: str) -> None:
     config = dataclasses.replace(config_of(game), pull_every=1)
-    actor = RemoteActor(config.options(), CHOICES.state(), 0, 0, 0, {})
+    actor = RemoteActor(config.options(), CHOICES.state(), 0, 0, 0, {}, 0.0)
     actor.build()
     example = player(config)
     spec, size = example.actor.env.spec, sum(parameter.numel() for parameter in example.network.parameters())
@@ -180,3 +182,14 @@ def test_edited_bytes_are_refused_or_have_the_shapes_of_the_run() -> None:
         except ChunkError:
             refused += 1
     assert refused > 500
+
+
+def test_the_first_episodes_of_an_actor_belong_to_the_level_of_the_curriculum() -> None:
+    stages = {"game": "mario", "stage": "1-1,1-2,1-3,1-4", "curriculum": True, "runner": "apex", "parallel_envs": 8}
+    config = make_config(stages)
+    for level, first in ((0.0, {"1-1"}), (1.0, {"1-1", "1-2"})):
+        actor = ApexActor(config, CHOICES, index=0, restarts=0, begun_at=0, level=level, lane_threads=1)
+        lanes = actor.actor.env
+        assert isinstance(lanes, MarioLanes)
+        assert {STAGES[stage] for stage in lanes.stages} == first
+        actor.close()

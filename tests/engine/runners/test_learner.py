@@ -56,6 +56,48 @@ def test_learning_starts_when_the_rings_of_the_actors_that_play_are_full() -> No
     assert seen == [1, 0, 0]
 
 
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_the_burn_in_counts_environment_steps_and_not_final_frames(where: str) -> None:
+    learner = make_learner(dataclasses.replace(CONFIG, replay_device=where, burnin=80))
+    frames, cut = np.zeros((2, 50, 60), np.uint8), np.ones(2, bool)
+    step = PlayedStep(frames, np.zeros(2, np.int64), np.zeros(2, np.float32), ~cut, cut, frames)
+    for left in range(78, -2, -2):
+        learner.insert(step)
+        assert learner.pace.burnin_left == left
+
+
+@pytest.mark.parametrize(
+    ("steps", "checkpoint_replay", "burnin", "left"),
+    [
+        (10, True, 300, 280),
+        (10, True, 200, 180),  # as it is given anew
+        (10, False, 300, 300),  # nothing has been learned that could fill it
+        (160, False, 300, 75),
+    ],
+)
+def test_the_burn_in_of_a_resumed_run(
+    steps: int, checkpoint_replay: bool, burnin: int, left: int, tmp_path: Path
+) -> None:
+    config = dataclasses.replace(CONFIG, burnin=300, checkpoint_replay=checkpoint_replay)
+    learner = make_learner(config)
+    feed(learner, steps, seed=0)
+    assert (learner.updates > 0) == (steps == 160)
+    write_checkpoint(learner, tmp_path / "c", 2 * steps, config, {}, {})
+    resumed = make_learner(dataclasses.replace(config, burnin=burnin), resume_from=tmp_path / "c")
+    assert resumed.pace.burnin_left == left
+
+
+@pytest.mark.parametrize(("runner", "learners"), [("parallel", 4), ("ddp", 2), ("apex", 1), ("single", 1)])
+def test_learners_of_a_resumed_run_divide_what_was_owed(runner: str, learners: int, tmp_path: Path) -> None:
+    learner = make_learner()
+    learner.pace.credit = 76.0
+    write_checkpoint(learner, tmp_path / "c", 80, CONFIG, {}, {})
+    own = {"num_processes": learners} if learners > 1 else {}
+    config = CONFIG.changed(runner=runner, **own)
+    resumed = make_learner(config, resume_from=tmp_path / "c", learners=learners)
+    assert resumed.pace.credit == 76 / learners
+
+
 def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
     learner = make_learner()
     feed(learner, 60, seed=0)

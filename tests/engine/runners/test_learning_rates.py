@@ -108,6 +108,8 @@ def test_a_final_gamma_that_is_given_after_the_cut_holds_at_once(tmp_path: Path)
     assert [(change.name, change.value) for change in of_kind(Changed, reports)] == [("gamma", 0.995)]
     again = train(tmp_path / "again", {**SNAKE, "final_gamma": 0.99}, 620, checkpoint_of(reports))
     assert [change.value for change in of_kind(Changed, again)] == [0.99]
+    lower = train(tmp_path / "lower", {**SNAKE, "final_gamma": 0.99, "gamma": 0.9}, 630, checkpoint_of(again))
+    assert [change.value for change in of_kind(Changed, lower)][-1] == 0.99
 
 
 @pytest.mark.long
@@ -133,6 +135,8 @@ def test_a_learning_rate_that_the_user_sets_stays(tmp_path: Path) -> None:
     assert [change.value for change in of_kind(Changed, reports)] == [0.001]
     resumed = train(tmp_path / "resumed", SNAKE, 1200, checkpoint_of(reports))
     assert not of_kind(Changed, resumed)
+    judged = train(tmp_path / "judged", {**SNAKE, "eval_episodes": 2}, 1200, checkpoint_of(reports))
+    assert not of_kind(Changed, judged)
     low = train(tmp_path / "low", SNAKE, 20, commands=[Set(name="learning_rate", value=RATE / 10)])
     assert not of_kind(Changed, train(tmp_path / "still", SNAKE, 40, checkpoint_of(low)))
 

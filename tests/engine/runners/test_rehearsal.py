@@ -53,7 +53,7 @@ def _act_and_learn(run: Path, task: dict[str, Any]) -> None:
 def _act(task: dict[str, Any]) -> None:
     config = make_config({**OPTIONS, **task, "runner": "apex", "num_actors": 1})
     choices = Choices(device="cpu", precision="bfloat16", threads=1, batch_size=8)
-    actor = ApexActor(config, choices, 0, 0, 0, 1)
+    actor = ApexActor(config, choices, 0, 0, 0, 0.0, 1)
     rehearsed = compiled()
     for _ in range(50):
         actor.finish(actor.choose(0, None, None, 0.0))

@@ -131,7 +131,7 @@ def test_actors_and_learner_have_random_numbers_of_their_own() -> None:
     choices = Choices(device="cpu", precision="float32", threads=1, batch_size=8)
     seeds = [int(np.random.SeedSequence(config.seed).generate_state(1)[0])]  # the learner's
     for index, restarts, begun_at in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)):
-        actor = ApexActor(config, choices, index, restarts, begun_at, 1)
+        actor = ApexActor(config, choices, index, restarts, begun_at, 0.0, 1)
         assert isinstance(actor.actor.env, BoardLanes)
         seeds.append(actor.actor.env.board.generators[0].initial_seed())
         actor.close()

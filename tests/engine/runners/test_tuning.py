@@ -74,6 +74,15 @@ def test_gamma_does_not_change_where_rewards_contain_it(tmp_path: Path) -> None:
     assert [(change.name, change.before, change.value) for change in changes] == [("gamma", 0.5, 0.97)]
 
 
+def test_a_replay_whose_rewards_contain_gamma_is_not_learned_with_another(tmp_path: Path) -> None:
+    tetris = {"game": "tetris", "board": "4x8", "afterstates": False, "burnin": 100, "batch_size": 32}
+    for curriculum, kept in ((False, True), (True, False)):
+        options, folder = {**tetris, "curriculum": curriculum}, tmp_path / str(curriculum)
+        before = checkpoint_of(train(folder, options, 160))
+        first = of_kind(Progress, train(folder, {**options, "gamma": 0.5}, 192, before))[0]
+        assert (first.replay_size >= 160) == kept
+
+
 @pytest.mark.parametrize(
     ("commands", "expected"),
     [
