@@ -147,7 +147,8 @@ class MarioApp(TypeAheadApp[None]):
     def action_help(self) -> None:
         if not isinstance(self.screen, HelpScreen):
             place = self.screen.PLACE if isinstance(self.screen, PlaceScreen) else "home"
-            self.push_screen(HelpScreen(place, self.settings.keys))
+            works = (lambda key: not key.changes) if self.read_only else (lambda key: True)
+            self.push_screen(HelpScreen(place, self.settings.keys, works=works))
 
     def on_resize(self, event: events.Resize) -> None:
         self._fit(event)
@@ -198,8 +199,11 @@ class MarioApp(TypeAheadApp[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Notify without markup or control sequences: messages contain file names and text from the engine."""
-        super().notify(printable(message, lines=True), title=title, severity=severity, timeout=timeout, markup=False)
+        """Notify without markup or control sequences: messages contain file names and text from the engine. One that is
+        still shown is not shown again."""
+        text = printable(message, lines=True)
+        if all(notice.message != text for notice in self._notifications):
+            super().notify(text, title=title, severity=severity, timeout=timeout, markup=False)
 
     def action_help_quit(self) -> None:
         """Ctrl-C: show a hint the first time, quit the second time."""

@@ -182,7 +182,9 @@ class PlayApp(SafeApp[None]):
             self._pause(True)
         if not isinstance(self.screen, HelpScreen):
             own = self._keys.help if self._human else {}
-            self.push_screen(HelpScreen("play", self._key_map, own))
+            self.push_screen(
+                HelpScreen("play", self._key_map, own, works=lambda key: self.check_action(key.action, ()))
+            )
 
     def action_leave(self) -> None:
         self.exit()

@@ -82,7 +82,9 @@ def import_module(module: str, field: str) -> ModuleType:
         return _of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = error.name or module
-        raise ConfigError(field, with_extra(f"there is no module {missing}{place_of(error)}", missing)) from None
+        raise ConfigError(
+            field, with_extra(f"needs the module {missing}, which is not installed{place_of(error)}", missing)
+        ) from None
     except (Exception, SystemExit) as error:
         raise ConfigError(field, f"{module} can't be imported: {described_error(error)}") from None
 

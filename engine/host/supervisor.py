@@ -131,6 +131,7 @@ class Host:
         if self._checkpoints.newest is not None:
             problem = self._files.restore_history(self._state, self._checkpoints.read_env_steps())
             self._notes += [("warning", problem)] if problem else []
+            self._notes.append(("info", f"resumed from {self._checkpoints.newest.name}"))
         self._sinks.begin(host_events.begin(self._run, self._config, self._files.record.created_at))
         if self._checkpoints.newest is None or self._checkpoints.env_steps >= 0:
             self._sinks.put(Restart(env_steps=max(0, self._checkpoints.env_steps)))

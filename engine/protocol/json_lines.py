@@ -73,6 +73,7 @@ def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
                 own |= {outcome.task: task, "cleared": cleared}
         case Evaluated():
             del fields["outcome"]
+            fields |= {name: fields[name] or None for name in ("stage", "emulator")}
             fields["tasks"] = [as_fields(task, outcome) for task in message.tasks]
             own = {}
             for name, found in fields.pop("results").items():

@@ -33,6 +33,9 @@ def find_run(name: str, run_dir: str | Path | None = None) -> Run:
     raise UserError(f"{name}: no such run{where}; accepted: a run's name or path, or latest (newest: {known})")
 
 
+NO_SWEEPS = "no sweeps yet; start one with: mario-tui sweep --vary OPTION=VALUE,VALUE --seeds N"
+
+
 def find_sweep(name: str) -> Sweep:
     """A sweep by its path, by its name, or `latest`. Raises `UserError` if there is none, or if it is a run."""
     sweeps = list_sweeps()
@@ -40,8 +43,9 @@ def find_sweep(name: str) -> Sweep:
         return found
     if name != LATEST and _run(name, list_runs()):
         raise UserError(f"{name}: is a run, not a sweep; use: mario-tui attach {name} (or stop, pause, wait)")
-    known = ", ".join(sweep.name for sweep in sweeps[:5])
-    raise UserError(f"no sweep {name!r}" + (f"; there are: {known}" if known else "; start one with: mario-tui sweep"))
+    if not sweeps:
+        raise UserError(NO_SWEEPS)
+    raise UserError(f"no sweep {name!r}; there are: {', '.join(sweep.name for sweep in sweeps[:5])}")
 
 
 def _run(name: str, runs: list[Run]) -> Run | None:

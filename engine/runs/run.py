@@ -186,7 +186,11 @@ class Run:
         try:
             written_at = path.lstat().st_mtime
         except OSError as error:
-            raise UserError(f"{self.path}: not a run of mario-tui ({error})") from None
+            if not self.path.is_dir():
+                raise UserError(
+                    f"{self.path}: not a run of mario-tui (no such folder; was it moved or removed?)"
+                ) from None
+            raise UserError(f"{self.path}: not a run of mario-tui ({error.strerror or error}: {RECORD_FILE})") from None
         try:
             record = read_json(path, RunRecord, LARGEST_FILE)
         except (OSError, ValueError) as error:

@@ -156,7 +156,8 @@ class Sweep:
         try:
             return read_bounded(path, _MAX_BYTES)
         except FileNotFoundError:
-            raise UserError(f"{self.path}: not a sweep of mario-tui") from None
+            why = "" if self.path.is_dir() else " (no such folder; was it moved or removed?)"
+            raise UserError(f"{self.path}: not a sweep of mario-tui{why}") from None
         except OSError as error:
             raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
 

@@ -125,9 +125,9 @@ def _carried_out(command: Command, names: list[str], run_dir: str | None) -> Ite
         elif client is not None:
             yield _effect(command, client, run, result)
         elif isinstance(command, Stop):
-            yield replace(_end(run), reason="had ended before", status=0)
+            yield replace(_end(run), status=0)
         else:
-            yield replace(result, reason=f"{run.name}: is not running (state: {result.state})", status=_REFUSED)
+            yield replace(_end(run), reason=f"{run.name}: is not running (state: {result.state})", status=_REFUSED)
 
 
 def _sent(command: Command, run: Run) -> HostClient | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,8 +72,10 @@ def run(arguments: list[str]) -> int:
         print(f"no run matches {' '.join(words)!r}")
         return 0
     if not runs:
-        where = "" if options.run_dir is None else f" in {options.run_dir}"
-        print(f"no runs{where} yet; start one with: mario-tui --game mario")
+        where, there = "", ""
+        if options.run_dir is not None:
+            where, there = f" in {options.run_dir}", f" --run-dir {shlex.quote(str(options.run_dir))}"
+        print(f"no runs{where} yet; start one with: mario-tui --game mario{there}")
         return 0
     folders = [str(run.path.parent) for run in runs]
     if len(set(folders)) == 1:

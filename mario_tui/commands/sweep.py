@@ -188,7 +188,7 @@ def _start(arguments: list[str]) -> int:
     for text in warnings:
         print(f"note: {text}")
     print(printable(f"folder {sweep.path}"))
-    print(f"see: mario-tui sweep status {sweep.name}")
+    print(f"see: mario-tui sweep watch {sweep.name}, or sweep status")
     return 0
 
 

@@ -62,6 +62,9 @@ def resume(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     sweep = find_sweep(options.sweep)
     plan = sweep.own_plan()
+    if is_done(plan, results_of(sweep, plan)):
+        print(f"{sweep.name}: all runs are done")
+        return 0
     if sweep.queue_pid() is None:
         was_on_cluster = plan.ray != "none"
         if options.ray is not None:
@@ -77,7 +80,7 @@ def resume(arguments: list[str]) -> int:
         left = [run.name for run in runs if run.name not in plan.pruned and status_of(run) in again]
         sweep.write_tries(sweep.tries() | dict.fromkeys(left, 0))
     start_queue(sweep)
-    print(f"{sweep.name}: resumed; see: mario-tui sweep status {sweep.name}")
+    print(f"{sweep.name}: resumed; see: mario-tui sweep watch {sweep.name}")
     return 0
 
 

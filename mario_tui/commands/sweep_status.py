@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.errors import UserError
-from engine.runs.lookup import find_sweep
+from engine.runs.lookup import NO_SWEEPS, find_sweep
 from engine.runs.sweep import Sweep, SweepPlan, list_sweeps
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser
@@ -167,7 +167,7 @@ def _list(*, as_json: bool) -> int:
         print(json.dumps([_summary(sweep, results) for sweep, results in found], indent=2))
         return 0
     if not found:
-        print("no sweeps yet; start one with: mario-tui sweep --vary OPTION=VALUE,VALUE --seeds N")
+        print(NO_SWEEPS)
     for sweep, results in found:
         states = ", ".join(f"{count} {state}" for state, count in _summary(sweep, results)["states"].items())
         print(printable(f"{sweep.name}  {states}  {sweep.path}"))

@@ -59,7 +59,14 @@ def _of_charts(place: Place) -> tuple[Key, ...]:
         Key("cursor_right", "right", "Crosshair right", "Charts: move the crosshair right", place, shown=False),
         Key("smoothing", "m", "Smoothing", "Charts: switch the smoothing: none to strong", place, shown=False),
         Key("log_axis", "l", "Log axis", "Charts: switch between log and linear y-axis", place, shown=False),
-        Key("x_axis", "t", "x-axis", "Charts: switch the x-axis: steps, training time, time ago", place, shown=False),
+        Key(
+            "x_axis",
+            "t",
+            "x-axis",
+            "Charts: switch the x-axis: steps, training time, time before the end",
+            place,
+            shown=False,
+        ),
         Key(
             "save_chart",
             "E",

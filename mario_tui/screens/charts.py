@@ -173,6 +173,8 @@ class ChartsScreen(ChartScreen):
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(printable(str(self.events.path)), style="bold")
         text.append(f"  {counted(found, 'scalar')}")
+        if self._filter.words:
+            text.append(f" of {len(self.events.tags)} match “{' '.join(self._filter.words)}”")
         if found > _MOST_CHARTS:
             text.append(f", first {_MOST_CHARTS} shown; / filters")
         if self.events.left_out:

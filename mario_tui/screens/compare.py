@@ -43,12 +43,13 @@ times as long."""
 _MOST_OTHERS = 12
 _RETURN = "mean_return"
 _METRICS = {
-    _RETURN: "Mean return",
-    EVALUATION: "Evaluated return",
-    "loss": "TD loss",
-    "q_mean": "Q estimate",
-    "env_steps_per_s": "Environment steps/s",
+    _RETURN: ("Mean return", "Return"),
+    EVALUATION: ("Evaluated return", "Evaluated"),
+    "loss": ("TD loss", "Loss"),
+    "q_mean": ("Q estimate", "Q"),
+    "env_steps_per_s": ("Environment steps/s", "Steps/s"),
 }
+"""Titles of their charts: whole, and where there is no room for that."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class CompareScreen(PanelGrid):
     def compose(self) -> ComposeResult:
         self._runs, self._differences = ComparedRunsPanel(), DifferencesPanel()
         self._charts = {
-            metric: Comparison(title, self.view, id=f"compare-{metric}", number=number)
-            for number, (metric, title) in enumerate(_METRICS.items(), 3)
+            metric: Comparison(title, self.view, id=f"compare-{metric}", number=number, short=short)
+            for number, (metric, (title, short)) in enumerate(_METRICS.items(), 3)
         }
         self.panels = (self._runs, self._differences, *self._charts.values())
         yield Static(id="title")

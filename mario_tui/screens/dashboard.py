@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from engine.host.client import HostProcess
 from engine.protocol.commands import Render
-from engine.protocol.messages import Evaluation, Failed, Hello, Lane
+from engine.protocol.messages import Evaluation, Failed, Hello, Lane, Log
 from engine.runs.run import Run
 from mario_tui.data.feed import LOOK_S, Snapshot, read_record
 from mario_tui.data.format import out_of
@@ -186,6 +186,8 @@ class DashboardScreen(RunControl):
             for chart in self.charts:
                 chart.show_curves(self.curves)
             self._announce_best(before)
+        if snapshot.others is not before.others and before.hello is not None:
+            self._tell_errors(before)
         self._announce_end(snapshot)
 
     def _on_hello(self, hello: Hello) -> None:
@@ -213,6 +215,13 @@ class DashboardScreen(RunControl):
         if self._best is not None and is_better and before.hello is not None and self.is_live():
             self.mario.alert(f"{self.run.name}: best evaluation so far: {judged(before.outcome, self._best)}")
 
+    def _tell_errors(self, before: Snapshot) -> None:
+        """Notify of what has failed since, such as a checkpoint that could not be written."""
+        known = {id(event) for event in before.others}
+        for event in self.shown.others:
+            if isinstance(event, Log) and event.level == "error" and id(event) not in known:
+                self.notify(f"{self.run.name}: {event.text}", severity="error", timeout=30)
+
     def _announce_end(self, snapshot: Snapshot) -> None:
         """Notify once how the run ended, or that its host is gone."""
         if self._end_announced or snapshot.hello is None or not snapshot.status.is_over:
@@ -220,7 +229,7 @@ class DashboardScreen(RunControl):
         self._end_announced = True
         if isinstance(snapshot.end, Failed):
             self._tell_end(
-                f"The run failed: {snapshot.end.reason}{self._log_line()}",
+                f"{self.run.name} failed: {snapshot.end.reason}{self._log_line()}",
                 "failed",
                 severity="error",
                 timeout=60,
@@ -228,10 +237,10 @@ class DashboardScreen(RunControl):
         elif snapshot.end is not None:
             stopped = f"stopped at {out_of(snapshot.end.summary.env_steps, snapshot.hello.steps)} steps"
             how = "finished" if snapshot.status is RunStatus.FINISHED else stopped
-            self._tell_end(f"The run {how}: {snapshot.end.summary.reason}", how)
+            self._tell_end(f"{self.run.name} {how}: {snapshot.end.summary.reason}", how)
         else:
-            how = f"; {self.mario.key('dashboard.resume_run')} resumes the run" if snapshot.hello.obeys is None else ""
-            self.notify(f"The run's host is gone{how}.{self._log_line()}", severity="warning")
+            how = f"; {self.mario.key('dashboard.resume_run')} resumes it" if snapshot.hello.obeys is None else ""
+            self.notify(f"The host of {self.run.name} is gone{how}.{self._log_line()}", severity="warning")
 
     def _log_line(self) -> str:
         """Where the log is, in a line of its own; empty if the folder is gone."""

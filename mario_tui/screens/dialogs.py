@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rich.console import Group
 from rich.table import Column, Table
@@ -72,9 +72,17 @@ class HelpScreen(Modal[None]):
 
     BINDINGS = [Binding("escape,q,question_mark,f1,enter", "dismiss", "Close")]
 
-    def __init__(self, place: Place, keymap: Mapping[str, str], own: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        keymap: Mapping[str, str],
+        own: Mapping[str, str] | None = None,
+        *,
+        works: Callable[[Key], object] = lambda key: True,
+    ) -> None:
+        """`works`: whether a key of this place does something now; the others are left out."""
         super().__init__()
-        self._place, self._keymap, self._own = place, keymap, own or {}
+        self._place, self._keymap, self._own, self._works = place, keymap, own or {}, works
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (64, "-normal")]
 
@@ -95,7 +103,7 @@ class HelpScreen(Modal[None]):
         parts = [("Your game", list(self._own.items()))] if self._own else []
         if self._place == "dashboard":
             parts.append(("Panels", list(PANELS.items())))
-        here = keys_in(self._place)
+        here = [key for key in keys_in(self._place) if self._works(key)]
         parts.append((TITLES[self._place], self._named([key for key in here if key.shown])))
         parts.append(("Everywhere", self._named(keys_in("everywhere"))))
         parts.append((f"{TITLES[self._place]}: more keys", self._named([key for key in here if not key.shown])))

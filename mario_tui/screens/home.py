@@ -144,7 +144,8 @@ class HomeScreen(TableScreen[list[Listed]]):
         if table.wanted:
             parts.append(f"{table.row_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
         if table.marked:
-            parts.append(f"{len(table.marked)} marked")
+            hidden = table.hidden_marks
+            parts.append(f"{len(table.marked)} marked" + (f", {hidden} of them filtered out" if hidden else ""))
         self._show_hint("  ·  ".join(parts))
 
     def _show_hint(self, text: str) -> None:

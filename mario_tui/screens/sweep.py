@@ -15,6 +15,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Static
 
+from engine.errors import UserError
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
 from engine.runtime.text import printable
@@ -43,7 +44,7 @@ from mario_tui.widgets.charts.plot import Plot
 from mario_tui.widgets.charts.seeds import resampled
 from mario_tui.widgets.panels.option_levels import OptionLevelsPanel
 from mario_tui.widgets.settings_table import SettingsTable
-from mario_tui.widgets.sweep_lines import named_settings, pair, reference, title
+from mario_tui.widgets.sweep_lines import broken, named_settings, pair, reference, title
 
 _TICK_S, _POLL_S = 0.5, 0.2
 _VIEWS = ("table", "curves", "options")
@@ -135,6 +136,10 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
         self.run_worker(connect(reading.begun), name="connect")
         self._show()
 
+    def take_problem(self, error: UserError) -> None:
+        super().take_problem(error)
+        self.query_one("#title", Static).update(broken(self._sweep.name, str(error)))
+
     def _tick(self) -> None:
         changed = [followed.refresh() for followed in self._followed.values()]
         self._news = self._news or any(changed)
@@ -158,7 +163,9 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
         self.table.show(rows)
         is_over = self._reading.has_queue or is_done(self._reading.plan, self._reading.results)
         resume = "" if is_over else self.mario.key("sweep.resume_sweep")
-        self.query_one("#title", Static).update(title(self._sweep.name, self._reading.results, self._statistic, resume))
+        if not self._problem:
+            about = title(self._sweep.name, self._reading.results, self._statistic, resume)
+            self.query_one("#title", Static).update(about)
         told = than if any(column.key == "better" for column in self.table.visible_columns()) else None
         self.query_one("#pair", Static).update(pair(*marked) if len(marked) == 2 else reference(told))
         shown = marked or self._reading.settings

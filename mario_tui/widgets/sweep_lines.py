@@ -31,6 +31,12 @@ def title(name: str, results: Sequence[SettingResult], statistic: Statistic, res
     return text
 
 
+def broken(name: str, reason: str) -> Text:
+    """Name of a sweep that can't be read any more, and why."""
+    text = Text.assemble((f"Sweep {printable(name)}", "bold"), no_wrap=True, overflow="ellipsis")
+    return text.append(f"  {printable(reason)}", style="bold red")
+
+
 def pair(one: ListedSetting, other: ListedSetting) -> Text:
     """The probability that a run of one setting is better than one of the other, both ways."""
     lines = []

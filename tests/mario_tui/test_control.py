@@ -55,7 +55,7 @@ def test_each_command_returns_when_it_took_effect(
     obstacle = snake.path / f".{checkpoints.folder_name(env_steps)}.1.partial"
     obstacle.touch()
     (failed,) = told(capsys, "checkpoint", snake.name, status=1)
-    assert f"the checkpoint at {env_steps:,} could not be written: " in failed["reason"]
+    assert f": no checkpoint was written at {env_steps:,} steps" in failed["reason"]
     (saved,) = told(capsys, "checkpoint", snake.name)
     assert (saved["state"], Path(saved["checkpoint"])) == ("paused", checkpoints.committed(snake)[-1])
     assert checkpoints.read_manifest(Path(saved["checkpoint"])).env_steps == env_steps
@@ -73,7 +73,7 @@ def test_each_command_returns_when_it_took_effect(
     newest = checkpoints.committed(snake)[-1]
     assert newest > Path(saved["checkpoint"])
     assert capsys.readouterr().out.splitlines() == [
-        "ended: stopped (had ended before)",
+        "ended: stopped (asked to stop)",
         f"{snake.name}: stopped (asked to stop); checkpoint {newest}",
     ]
 

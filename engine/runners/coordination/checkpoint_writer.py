@@ -46,7 +46,7 @@ class CheckpointWriter:
                 except Exception as error:  # safetensors raises exceptions of its own when the disk is full
                     shutil.rmtree(partial, ignore_errors=True)  # frees space on a full disk
                     if not (is_full(error) and self._give_way(env_steps)):
-                        self._link.log(f"the checkpoint at {env_steps:,} could not be written: {error}", "error")
+                        self._link.log(f"{_reason(error)}: no checkpoint was written at {env_steps:,} steps", "error")
                         return False
         finally:
             self._link.beat()
@@ -63,7 +63,7 @@ class CheckpointWriter:
             save_policy(self._learner, partial, env_steps)
             partial.replace(path)
         except Exception as error:  # see `write`
-            self._link.log(f"the policy could not be saved: {error}", "warning")
+            self._link.log(f"{_reason(error)}: the policy was not saved", "error")
             return
         self._link.send(Saved(kind="policy", path=str(path), env_steps=env_steps))
 
@@ -74,3 +74,7 @@ class CheckpointWriter:
             text = f"the disk is full: {removed.name} was removed to make room for the checkpoint at {env_steps:,}"
             self._link.log(text, "warning")
         return removed is not None
+
+
+def _reason(error: Exception) -> str:
+    return "the disk is full" if is_full(error) else str(error) or type(error).__name__

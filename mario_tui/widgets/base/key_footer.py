@@ -6,7 +6,7 @@ from typing import Any
 
 from textual.widgets import Footer
 
-_ALWAYS = ("help", "quit_app", "detach")
+_ALWAYS = ("help", "quit_app", "detach", "leave", "cancel")
 
 
 class KeyFooter(Footer):

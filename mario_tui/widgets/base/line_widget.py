@@ -134,11 +134,19 @@ class LineWidget(Widget, can_focus=True):
             self._lines, self._bodies, self._base = [], [], None
             self.repaint()
 
+    def _fitting_title(self, room: int, note: int) -> str:
+        """The longest title that leaves `note` cells, else the longest that fits."""
+        for needed in (note, 0):
+            for title in (self.title, self.short_title):
+                if len(title) + needed <= room:
+                    return title
+        return self.short_title
+
     def _rule(self, width: int, value: str, note: str, base: Style) -> Strip:
         """`─ 4 Mean return ── 632 ────── 0 – 19.8k ─`; a heavy line if the panel has the focus."""
         line = "━" if self.has_focus else "─"
         colour = self.ink("line-widget--title")
-        title = self.title if len(self.title) + len(value) + 9 <= width else self.short_title
+        title = self._fitting_title(width - len(value) - 9, cell_len(note) + 3 if note else 0)
         name = f"{self.key} {title}" if self.number else title
         text = Text(f"{line} ", style=colour, end="")
         text.append(name, style=Style(bold=True, underline=self.has_focus))

@@ -106,6 +106,11 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         key = str(self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value)
         return next((row for row in self._all if row.key == key), None)
 
+    @property
+    def hidden_marks(self) -> int:
+        """Marked rows that are not shown."""
+        return len(self.marked.difference(self._shown))
+
     def chosen(self) -> list[Row]:
         """The marked rows in table order; without marks, the one under the cursor."""
         if self.marked:

@@ -109,10 +109,11 @@ class Chart(Plot):
 
     def legend(self) -> str:
         shown = {letter for _, letter in self._curves.marks}
-        names = [f"● newest  {self._best_sign} {'highest' if self._best == 'high' else 'lowest'}"]
+        names = [f"{letter} {name}" for letter, name in MARKS.items() if letter in shown]
+        names += [f"● newest  {self._best_sign} {'highest' if self._best == 'high' else 'lowest'}"]
         if self._evaluated and self._curves.evaluations:
             names.append("◆ evaluation  ★ best evaluation")
-        return "  ".join([*names, *(f"{letter} {name}" for letter, name in MARKS.items() if letter in shown)])
+        return "  ".join(names)
 
     def _best_of(self, points: Sequence[tuple[float, float]]) -> tuple[float, float]:
         return (max if self._best == "high" else min)(points, key=lambda point: point[1])

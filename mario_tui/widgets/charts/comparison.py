@@ -83,9 +83,18 @@ class Comparison(Plot):
     """The chart. Pinned series are drawn over the others, in bold."""
 
     def __init__(
-        self, title: str, view: ChartView, *, id: str | None = None, name: str | None = None, number: int = 0
+        self,
+        title: str,
+        view: ChartView,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        number: int = 0,
+        short: str = "",
     ) -> None:
         super().__init__(title, view, id=id, name=name, number=number)
+        self._short = short
+        """Title where there is no room for the whole one."""
         self._series: Sequence[Series] = ()
         self._reach: tuple[float, float] | None = None
         """Reach of the view when the series were shown."""
@@ -112,8 +121,8 @@ class Comparison(Plot):
         return True
 
     def fit_title(self, cells: int) -> None:
-        # A tag's end tells more than its start.
-        self.title = self.short_title = shortened(self.full_title, max(8, cells))
+        whole = self._short if self._short and len(self.full_title) > cells else self.full_title
+        self.title = self.short_title = shortened(whole, max(8, cells))  # a tag's end tells more than its start
 
     def curves(self) -> list[Curve]:
         curves = []

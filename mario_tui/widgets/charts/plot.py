@@ -258,7 +258,7 @@ class Plot(LineWidget):
     def _nothing_text(self, curves: Sequence[Curve]) -> str:
         values = [y for curve in curves for y in curve.ys]
         if any(math.isfinite(y) for y in values):
-            return "no positive values in this range" if self.logarithmic else "no data in this range"
+            return "no positive values for this log axis" if self.logarithmic else "no data in this range"
         return "no finite values yet" if values else "no data yet"
 
     def _plain(self, text: str) -> Strip:

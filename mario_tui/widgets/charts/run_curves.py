@@ -11,11 +11,11 @@ from engine.protocol.messages import Changed, Evaluation, KeptEvent, Log, Phase,
 from mario_tui.widgets.charts.view import Axis
 
 MARKS = {
+    "d": "setting changed",
     "c": "checkpoint",
     "e": "evaluation",
     "b": "best evaluation",
     "!": "warning",
-    "d": "setting changed",
     "p": "new phase",
     "r": "restart",
 }

@@ -78,7 +78,7 @@ def x_ticks(low: float, high: float, axis: Axis, most: int) -> tuple[list[float]
         found = round_ticks(low, high, most)
         return found, tick_labels(found, 8)
     found = time_ticks(low, high, most)
-    return found, ["now" if axis == "ago" and x == 0 else duration(abs(x)) for x in found]
+    return found, ["end" if axis == "ago" and x == 0 else duration(abs(x)) for x in found]
 
 
 def _round_up(value: float) -> float:

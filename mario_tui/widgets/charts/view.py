@@ -9,7 +9,7 @@ from mario_tui.data.format import duration, steps
 
 Axis = Literal["steps", "time", "ago"]
 AXES: tuple[Axis, ...] = ("steps", "time", "ago")
-AXIS_NAMES: dict[Axis, str] = {"steps": "steps", "time": "training time", "ago": "time ago"}
+AXIS_NAMES: dict[Axis, str] = {"steps": "steps", "time": "training time", "ago": "before the end"}
 SMOOTHINGS = (0.0, 0.6, 0.9, 0.97)
 ZOOM = 2.0
 
@@ -87,4 +87,4 @@ def x_text(x: float, axis: Axis) -> str:
     """A position on the axis with its unit, so that it is not mistaken for a value of the chart."""
     if axis == "steps":
         return steps(x)
-    return duration(x) if axis == "time" else f"{duration(-x)} ago" if x < 0 else "now"
+    return duration(x) if axis == "time" else f"{duration(-x)} before the end" if x < 0 else "end"

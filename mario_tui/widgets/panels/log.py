@@ -49,7 +49,10 @@ class LogPanel(Panel, MovableLines):
             return Text(text, style="dim")
         last = len(chosen) if self._top is None else 1 + _place(chosen, self._top)
         shown = chosen[max(0, last - room) : max(last, min(room, len(chosen)))]
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(describe(event, snapshot.outcome) for event in shown)
+        lines = [describe(event, snapshot.outcome) for event in shown]
+        if self.has_class("-alone"):  # nothing is cut there
+            lines = [part for line in lines for part in line.wrap(self.app.console, width)][-room:]
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
     def _hold(self, found: Sequence[KeptEvent]) -> None:
         """Scrolled back, stay at the same event. If the bounded log has lost it, go on to the next newer one that is

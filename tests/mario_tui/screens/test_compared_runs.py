@@ -184,7 +184,7 @@ async def test_the_highest_return_is_finite_and_heads_are_whole(tmp_path: Path) 
         screen = await compared(pilot, "t", "t", "left", "left")
         assert rows_of(screen)[0][2:4] == ["7.00", "7.00"]
         head = text(screen, "compared").splitlines()[1]
-        assert head.split()[-2:] == ["ago", "highest"]
+        assert head.split()[-2:] == ["end", "highest"]
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 34)])

@@ -95,7 +95,7 @@ async def test_keys_of_the_charts(still: Run) -> None:
         await pilot.press("t")
         assert "training time" in text(dashboard, "chart-q")
         await pilot.press("t")
-        assert "to now" in text(dashboard, "chart-q")
+        assert "to end" in text(dashboard, "chart-q")
         await pilot.press("t")
         assert look.axis == "steps"
 

@@ -10,12 +10,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from engine.protocol.machine import System
+from engine.protocol.messages import Log
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import distinct
 from mario_tui.widgets.panels.machine import MachinePanel
-from tests.support.app import folder_of_runs, text, until
+from tests.support.app import folder_of_runs, said, text, until
 
 SNAKE = Path(__file__).parents[2] / "support" / "recordings" / "snake.msgpack"
 
@@ -68,7 +69,11 @@ async def test_evaluations_are_a_chart_and_what_marks_mean_is_explained(tmp_path
         assert text(dashboard, "evaluations").count("◆") == 9
         assert text(dashboard, "evaluations").count("★") == 2  # in the chart and in the table
         await pilot.press("4")
-        await until(pilot, lambda: "★ best evaluation  c checkpoint" in text(dashboard, "chart-return"), "the legend")
+        await until(
+            pilot,
+            lambda: "c checkpoint  e evaluation  b best evaluation  ● newest" in text(dashboard, "chart-return"),
+            "the legend",
+        )
         assert "r restart" not in text(dashboard, "chart-return")  # there was none
 
 
@@ -103,3 +108,17 @@ def test_steps_in_a_list_differ_if_the_numbers_do() -> None:
     assert distinct([1_500_000, 1_480_000, 1_412_000]) == ["1.50M", "1.48M", "1.41M"]
     assert distinct([160_000, 144_000, 16_000]) == ["160k", "144k", "16.0k"]
     assert distinct([5, 5, 7]) == ["5", "5", "7"]
+
+
+async def test_a_log_that_has_the_screen_cuts_no_line_and_errors_are_told_once(tmp_path: Path) -> None:
+    async with MarioApp(open_run=snake(tmp_path)).run_test(size=(60, 24)) as pilot:
+        dashboard = await shown(pilot)
+        long = "the disk is full: no checkpoint was written at 10,048 steps " + "x" * 60 + " end"
+        for times in (1, 2):  # what is still shown is not shown again
+            dashboard.feed.apply([Log(at=1.0, level="error", text=long)])
+            await until(pilot, lambda times=times: str(dashboard.shown.others).count(long) == times, "the line")
+            await until(pilot, lambda: long in said(pilot.app), "the notice")
+        assert said(pilot.app).count(long) == 1 and dashboard.run.name in said(pilot.app)
+        await pilot.press("8", "z")
+        await until(pilot, lambda: lines(dashboard)[-1].endswith("end"), "the whole line")
+        assert all(len(line) <= 60 for line in lines(dashboard))

@@ -108,3 +108,14 @@ async def test_every_command_of_the_palette_runs_on_its_screen(finished_run: Fin
                 if isinstance(app.screen, HelpScreen | DashboardScreen):
                     app.pop_screen()
         assert app.screen is home  # Back and Home lead there
+
+
+async def test_a_read_only_program_names_no_key_that_changes_something(tmp_path: Path) -> None:
+    folder_of_runs(tmp_path, one="finished")
+    app = MarioApp(run_dir=str(tmp_path), read_only=True)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "the help")
+        (here,) = (keys for title, keys in app.screen._parts() if title == "Home")  # type: ignore[attr-defined]
+        named = [help for _, help in here]
+        assert named and not {key.help for key in keys_in("home") if key.changes} & {*named}

@@ -220,7 +220,7 @@ async def test_help_is_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
 
 def test_a_place_on_the_x_axis_is_not_taken_for_a_value() -> None:
     assert x_text(120_000, "steps") == "120k steps"
-    assert x_text(-90, "ago") == "0:01:30 ago"
+    assert x_text(-90, "ago") == "0:01:30 before the end"
 
 
 def test_returns_have_the_decimals_that_they_need() -> None:

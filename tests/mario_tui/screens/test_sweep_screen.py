@@ -174,3 +174,12 @@ def test_picture(snap_compare: Any, sweep: Sweep, size: tuple[int, int]) -> None
         await pilot.wait_for_scheduled_animations()
 
     assert snap_compare(MarioApp(sweep=sweep), terminal_size=size, run_before=settle)
+
+
+async def test_a_sweep_whose_folder_is_gone_says_so(sweep: Sweep) -> None:
+    async with MarioApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        sweep.path.rename(sweep.path.with_name("elsewhere"))
+        title = screen.query_one("#title", Static)
+        await until(pilot, lambda: "moved or removed" in str(title.render()), "the reason")
+        assert "finished" not in str(title.render())

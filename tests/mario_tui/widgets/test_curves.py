@@ -148,7 +148,7 @@ def test_marks_say_what_happened_and_where() -> None:
 def test_the_nearest_value_and_how_places_are_called() -> None:
     assert [nearest([0.0, 10.0, 20.0], x) for x in (-5, 4.9, 5.1, 17, 99)] == [0, 0, 1, 2, 2]
     assert (x_text(12_345, "steps"), x_text(3661, "time"), x_text(-61, "ago"), x_text(0, "ago")) == (
-        "12.3k steps", "1:01:01", "0:01:01 ago", "now",
+        "12.3k steps", "1:01:01", "0:01:01 before the end", "end",
     )  # fmt: skip
 
 

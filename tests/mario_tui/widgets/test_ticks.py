@@ -57,7 +57,7 @@ def test_numbers_of_the_usual_sizes(low: float, high: float, most: int, labels: 
 
 def test_time_has_ticks_at_round_minutes_and_hours() -> None:
     assert x_ticks(0, 3600, "time", 5)[1] == ["0:00:00", "0:15:00", "0:30:00", "0:45:00", "1:00:00"]
-    assert x_ticks(-7 * 3600, 0, "ago", 4)[1] == ["6:00:00", "4:00:00", "2:00:00", "now"]
+    assert x_ticks(-7 * 3600, 0, "ago", 4)[1] == ["6:00:00", "4:00:00", "2:00:00", "end"]
     assert x_ticks(0, 10 * 86400, "time", 3)[1] == ["0:00:00", "5d 00:00", "10d 00:00"]
 
 

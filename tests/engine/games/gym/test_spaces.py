@@ -102,7 +102,7 @@ def test_statistics_are_those_of_random_play() -> None:
         ({"game": "gym:Nowhere/Env-v0"}, "--env Namespace Nowhere not found. Have you installed the proper package"),
         ({"game": "gym:Pendulum-v1"}, "--env Pendulum-v1: its actions are Box(-2.0, 2.0, (1,), float32); accepted"),
         ({"game": "gym:Blackjack-v1"}, "--env Blackjack-v1: its observations are Tuple(Discrete(32), Discrete(11)"),
-        ({"game": "gym:nowhere:Env-v0"}, "--env there is no module nowhere"),
+        ({"game": "gym:nowhere:Env-v0"}, "--env needs the module nowhere, which is not installed"),
         ({"game": "gym:"}, "--env must be text, got ''"),
         ({"game": "gym", "env_args": "[1]"}, "--env-args must be a JSON object, got '[1]'"),
         ({"game": "gym", "env_args": '{"wings": 2}'}, "--env-args CartPole-v1 does not take them: "),
@@ -164,7 +164,7 @@ class Broken(gymnasium.Env):
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("import nowhere", "there is no module nowhere (broken.py:12)"),
+        ("import nowhere", "needs the module nowhere, which is not installed (broken.py:12)"),
         ("{}['a']", "FILE can't be imported: KeyError: 'a' (broken.py:12)"),
         (
             "Broken.__init__ = lambda self: len(5)",
