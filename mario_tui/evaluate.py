@@ -58,7 +58,8 @@ def evaluate_several(wanted: Sequence[WantedEvaluation], *, as_json: bool) -> in
         found = _at_the_same_time(wanted, lambda _: bar(next(played)))
     for each, result in zip(wanted, found, strict=True):
         if isinstance(result, Failed):
-            print(f"mario-tui: {printable(str(each.policy))}: {failure_text(result)}", file=sys.stderr)
+            where, why = f"{each.policy}: ", failure_text(result)
+            print(f"mario-tui: {printable(where)}{why.removeprefix(where)}", file=sys.stderr)
     results = [result for result in found if isinstance(result, Evaluated)]
     if as_json:
         print(f"[{', '.join(map(_as_json, results))}]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,13 +21,14 @@ _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 
 
 @exits_on_signals()
-def export_onnx(policy: Path, output: Path) -> int:
-    """Write the network of a policy as an ONNX model. Returns the exit status."""
+def export_onnx(policy: Path, output: Path, code: Sequence[str]) -> int:
+    """Write the network of a policy as an ONNX model. `code`: arguments that name code of the policy's game. Returns
+    the exit status."""
     if not all(find_spec(name) for name in _NEEDED):
         raise UserError(f"--format onnx needs ONNX; install it with: {install_command('onnx')}")
     if output.exists() and not output.is_file():
         raise UserError(f"--output must be a file, got {output}")
-    command = EngineCommand("export_onnx", str(policy), str(output.resolve()), decode=decode_export)
+    command = EngineCommand("export_onnx", str(policy), str(output.resolve()), *code, decode=decode_export)
     with command, progress_bar(f"exporting {printable(output.name)}", None):  # half a minute for Snake's
         for report in command.messages():
             match report:

@@ -72,7 +72,7 @@ def policy_in_plain_pytorch(names: Names) -> None:
     """The same actions in 1,000 observations of the game."""
     path = shipped("mario-1-1")
     network = load_policy(path)
-    obs = torch.from_numpy(played(policy_metadata(path), network)[0])
+    obs = torch.from_numpy(played(policy_metadata(path), network, {})[0])
     found, expected = names["q_values"](obs), network(obs)
     assert len(obs) == 1000 and torch.equal(found.argmax(1), expected.argmax(1))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -25,6 +25,7 @@ from torch import nn
 from engine.agents.exploration import random_actions
 from engine.agents.greedy import greedy
 from engine.commands.answers import answered, take_stdout
+from engine.config.command_line import own_values
 from engine.config.games import game_of, import_plugins
 from engine.config.tasks import config_of_policy
 from engine.envs.factory import lanes_of_policy
@@ -51,22 +52,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="engine.commands.export_onnx")
     parser.add_argument("policy", type=Path)
     parser.add_argument("output", type=Path)
-    options = parser.parse_args()
+    options, others = parser.parse_known_args()
     killed_with_parent()
     end_with_stdin()
     send = take_stdout()
     import_plugins()
-    return answered(lambda: send(_export(options.policy, options.output)), send)
+    return answered(lambda: send(_export(options.policy, options.output, others)), send)
 
 
-def _export(policy: Path, output: Path) -> Exported:
+def _export(policy: Path, output: Path, others: list[str]) -> Exported:
     """Raises `ValueError` if the model computes something else than the network, and does not write it then."""
     metadata = policy_metadata(policy)
-    check_code(metadata, {}, policy, "the policy")
-    network = load_policy(policy)
     game = game_of(metadata["game"])
+    own = own_values(others, game.name, game.played_options)
+    check_code(metadata, own, policy, "the policy")
+    network = load_policy(policy, own.get("network"))
     part = {**metadata, game.tasks: game.learned_apart(metadata[game.tasks])[0]}
-    obs, masks = played(part, network)
+    obs, masks = played(part, network, own)
     with torch.no_grad():
         q = network(torch.from_numpy(obs))
     described = {
@@ -93,10 +95,12 @@ def _export(policy: Path, output: Path) -> Exported:
     )
 
 
-def played(metadata: Mapping[str, Any], network: nn.Module) -> tuple[Frames, NDArray[np.bool_] | None]:
-    """Observations [observations, stack, *frame_shape] of games that the network plays, and what was legal, bool
-    [observations, actions], where actions are masked."""
-    lanes, random = lanes_of_policy(metadata, _LANES, threads=1, seed=0), np.random.default_rng(0)
+def played(
+    metadata: Mapping[str, Any], network: nn.Module, own: Mapping[str, Any]
+) -> tuple[Frames, NDArray[np.bool_] | None]:
+    """Observations [observations, stack, *frame_shape] of games that the network plays with the game's options `own`,
+    and what was legal, bool [observations, actions], where actions are masked."""
+    lanes, random = lanes_of_policy(metadata, _LANES, threads=1, seed=0, **own), np.random.default_rng(0)
     try:
         stack, masks = FrameStack(lanes.reset(), lanes.spec.stack), lanes.masks
         seen, legal = list[Frames](), list[NDArray[np.bool_]]()

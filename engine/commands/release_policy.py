@@ -142,7 +142,10 @@ def source_of(given: Path, name: str | None) -> tuple[Path, str, str, float]:
         return given, name, _distill_command(said), said["minutes"]
     run = Run(given.resolve())
     config, policy = run.config(), find_policy(str(run.path), str(run.path.parent))
-    command = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir))
+    begun_with = config.initial_policy
+    if begun_with is not None and policies.has_card(Path(begun_with).stem):
+        begun_with = Path(begun_with).stem  # a card names no folder of a machine
+    command = command_line(dataclasses.replace(config, run_dir=RunConfig.run_dir, initial_policy=begun_with))
     minutes = _minutes(run, policy_metadata(policy)["env_steps"])
     return policy, name or f"{config.game}-{config.task_label}", command, minutes
 

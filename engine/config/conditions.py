@@ -6,7 +6,12 @@ starts, which it may or may not have trained with, and on actions that it did no
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+_Noops = Annotated[int, msgspec.Meta(ge=0, le=255)]
+_Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +22,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     environment step.
     """
 
-    noop_min: int = 0
-    noop_max: int = 30
-    epsilon: float = 0.0
-    sticky_actions: float = 0.0
+    noop_min: _Noops = 0
+    noop_max: _Noops = 30
+    epsilon: _Probability = 0.0
+    sticky_actions: _Probability = 0.0

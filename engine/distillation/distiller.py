@@ -6,6 +6,7 @@ lead (DAgger, Ross et al. 2011, arXiv:1011.0686). At the beginning the teachers 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from engine.distillation.student import Student
 from engine.distillation.tasks import CONDITIONS, Evaluations, Task, TaughtTask
 from engine.distillation.teachers import SearchTeacher, Teacher, distillation_of
 from engine.envs.lanes import Frames
+from engine.errors import UserError
 from engine.evaluation.policy import Act, greedy_act
 from engine.evaluation.statistics import score_of
 from engine.protocol.results import DistillationProgress, StudentEvaluation
@@ -181,6 +183,8 @@ class Distiller:
         while self._credit >= BATCH_SIZE:
             self._credit -= BATCH_SIZE
             fit = self.student.update(*self._sample())
+            if not math.isfinite(fit.loss):
+                raise UserError(f"the loss is {fit.loss} at update {self.student.updates:,}: Q-values are too large")
             self._loss += (fit.loss - self._loss) / min(self.student.updates, 100)
         for task in self.tasks:
             task.finish()

@@ -34,8 +34,8 @@ from engine.config.plugins import (
 from engine.config.reading import ALIASES, make_config
 from engine.config.run_config import COMMON, RunConfig
 from engine.errors import UserError
-from engine.protocol.messages import Episode
 from engine.protocol.outcome import Outcome
+from engine.protocol.result_names import check_names, names_of
 
 RESERVED = frozenset(
     {
@@ -46,8 +46,6 @@ RESERVED = frozenset(
 """Flags of commands that take the options of a run."""
 _OPTIONAL = ("person_keys",)
 _KEY = re.compile("[a-z][a-z0-9_]*")
-_TAKEN = {"event", *Episode.__struct_fields__, "return", "clear"} - {"results", "success", "task"}
-"""Names that stand in JSON lines or TensorBoard tags for something else: a result `return` would be `mean_return`."""
 _MOST_PIXELS = 2**12
 """Most planes, rows, columns and actions that a policy file may have."""
 
@@ -158,12 +156,13 @@ def _checked(spec: Spec) -> Spec:
 def _check_outcome(outcome: Outcome) -> None:
     """Raises `ValueError` if a name stands for something else as well, or can't be a key."""
     results, goal = [result.name for result in outcome.results], outcome.goal
-    names = [*results, *([] if goal is None else [goal.name]), *([outcome.task] if outcome.tasks else [])]
-    for place, name in enumerate(names):
+    for name in names_of(outcome):
         if not _KEY.fullmatch(name):
             raise ValueError(f"outcome: a name must be lower-case letters, digits and underscores, got {name!r}")
-        if name in _TAKEN or name in names[:place]:
-            raise ValueError(f"outcome: the name {name!r} stands for something else already")
+    try:
+        check_names(outcome)
+    except ValueError as error:
+        raise ValueError(f"outcome: {error}") from None
     if not all((*(result.label for result in outcome.results), *([] if goal is None else [goal.label]))):
         raise ValueError("outcome: results and goal must have labels")
     accepted = ["return", *results, *([] if goal is None else ["goal"])]

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from engine.config.fields import LARGEST
 from engine.envs.episode import LARGEST_RETURN
-from engine.protocol.messages import Episode
 from engine.protocol.outcome import Goal, Outcome, Result
+from engine.protocol.result_names import check_names
 from engine.runtime.text import printable
 
 _LONGEST_SIDE = 1024
@@ -23,14 +23,15 @@ _LONGEST_SIDE = 1024
 
 def outcome_of(results: Sequence[str], goal: str | None) -> Outcome:
     """What episodes yield, from the names of results and of the goal. Raises `ValueError` for those of other fields."""
-    for name in results:
-        if name in Episode.__struct_fields__:
-            raise ValueError(f"results must be other names than those of an episode's fields, got {name!r}")
     outcome = Outcome(
         results=tuple(Result(name, name) for name in results),
         goal=None if goal is None else Goal(goal, goal),
         judged_by="return" if goal is None else "goal",
     )
+    try:
+        check_names(outcome)
+    except ValueError as error:
+        raise ValueError(f"results and goal must be other names: {error}") from None
     try:
         return msgspec.convert(msgspec.to_builtins(outcome), Outcome)
     except msgspec.ValidationError as error:

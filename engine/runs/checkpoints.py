@@ -31,11 +31,15 @@ from engine.runs.registry import LATEST, list_records, list_runs
 from engine.runs.run import LOOP_FILE, Count, Run
 from engine.runtime.files import new_file, open_regular, read_bounded
 from engine.runtime.safetensors_header import safetensors_header
+from engine.runtime.text import printable
 
 FORMAT = 4
 MANIFEST = "manifest.json"
 POLICY_FILE = "policy.safetensors"
-POLICY_FORMAT = "mario-tui-policy-3"
+_POLICY_FORMATS = "mario-tui-policy-"
+POLICY_FORMAT = f"{_POLICY_FORMATS}3"
+_WEIGHTS = ("F16", "F32", "F64")
+"""Dtypes of a policy's weights; the bounds of other ones are not checked."""
 _PREFIX = "step-"
 _REPLACED = "-replaced"
 _PIECE_BYTES = 2**24
@@ -313,8 +317,14 @@ def policy_metadata(path: Path) -> dict[str, Any]:
     foreign = f"{path}: not a policy of mario-tui"
     try:
         metadata = safetensors_header(path)[0].get("__metadata__", {})
-        if metadata.get("format") != POLICY_FORMAT:
-            raise CheckpointError(foreign)
+        format = metadata.get("format")
+        if format != POLICY_FORMAT:
+            if not format.startswith(_POLICY_FORMATS):
+                raise CheckpointError(foreign)
+            shown = printable(format[:40])
+            raise CheckpointError(
+                f"{path}: written by another version of mario-tui (format {shown}; this one reads {POLICY_FORMAT})"
+            )
         said = json.loads(metadata["policy"])
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
@@ -335,7 +345,10 @@ def check_policy(path: Path) -> dict[str, Any]:
 
     metadata = policy_metadata(path)
     with reading(path):
-        check_tensors(path)
+        entries = check_tensors(path)
+    for name, entry in entries.items():
+        if entry.dtype not in _WEIGHTS:
+            raise CheckpointError(f"{path}: damaged ({name} must be {', '.join(_WEIGHTS)}, got {entry.dtype})")
     return metadata
 
 

@@ -76,4 +76,6 @@ def _configs(game: Game, said: Mapping[str, Any]) -> list[RunConfig]:
     tasks = said[game.tasks]
     if not isinstance(tasks, str) or len(learned := game.learned_apart(tasks)) > _MOST_PARTS:
         raise ConfigError(game.tasks, f"must be text that names at most {_MOST_PARTS}, got {tasks!r}")
+    if len(set(learned)) < len(learned):
+        raise ConfigError(game.tasks, f"must name each once, got {tasks!r}")
     return [config_of_policy({**said, game.tasks: each}) for each in learned]

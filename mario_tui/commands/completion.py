@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from string import Template
 
-from engine.config.games import games
+from engine.config.games import game_of, games
 from engine.config.presets import presets
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
@@ -113,8 +113,9 @@ def _whole_command_line() -> argparse.ArgumentParser:
     for name, make in PARSERS.items():
         parser = make()
         summary = (parser.description or "").split(". ")[0].rstrip(".")
-        _complete(commands.add_parser(name, parents=[parser], add_help=False, description=summary, help=summary))
-    _complete(whole)
+        tasks = _searched() if name == "distill" else []
+        _complete(commands.add_parser(name, parents=[parser], add_help=False, description=summary, help=summary), tasks)
+    _complete(whole, [])
     return whole
 
 
@@ -128,13 +129,20 @@ def _for_all_games(make: Callable[[str, str], argparse.ArgumentParser]) -> argpa
     return parser
 
 
-def _complete(parser: argparse.ArgumentParser) -> None:
+def _searched() -> list[str]:
+    """The tasks that `distill` takes instead of a policy."""
+    found = (game_of(name).distillation for name in games())
+    return [task for each in found if each is not None for task in each.searched]
+
+
+def _complete(parser: argparse.ArgumentParser, tasks: list[str]) -> None:
+    """`tasks`: words besides policies."""
     import shtab
 
-    included = [card.name for card in policies.cards()]
+    included = [card.name for card in policies.cards()] + tasks
     completers = (
         {"run": _names("runs", ["latest"]), "resume": _names("runs", ["latest"])}
-        | {"checkpoint": _names("policies", ["latest", *included])}
+        | {"checkpoint": _names("teachers" if tasks else "policies", ["latest", *included])}
         | dict.fromkeys(_FILES, shtab.FILE)
         | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
     )

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from engine.config.command_line import as_arguments
+from engine.config.game import CommandOption
+from engine.config.games import described, games
 from engine.errors import UserError
 from mario_tui.commands.attach import foreign_events, run_of
+from mario_tui.commands.game_options import add_game_options, given_options, played_options
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.launch import expanded
 
@@ -40,8 +44,15 @@ def export_parser() -> argparse.ArgumentParser:
         help="only tags that match, such as 'charts/*'; may be given several times",
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
+    add_game_options(parser, _code_options())
     add_run_dir(parser)
     return parser
+
+
+def _code_options() -> dict[str, CommandOption]:
+    """Options that name code, which a policy that is not the user's own does not choose."""
+    imports = {name for game in games() for name in described(game).imports}
+    return {name: how for name, how in played_options().items() if name in imports}
 
 
 def run(arguments: list[str]) -> int:
@@ -68,15 +79,18 @@ def run(arguments: list[str]) -> int:
 def _export_policy(options: argparse.Namespace, run_dir: str | None, output: Path | None) -> int:
     from engine.runs.checkpoints import find_policy
     from engine.runs.origin import origin_of
+    from mario_tui.commands.policy_options import check_policy
     from mario_tui.export_onnx import export_onnx
 
     if options.tag or options.output == "-":
         raise UserError(f"{'--tag' if options.tag else '--output -'} can't be combined with --format onnx")
     policy = find_policy(options.run, run_dir)
+    game = check_policy(policy, options)
+    code = as_arguments(given_options(vars(options), _code_options(), game))
     if output is None:
         output = Path(origin_of(policy).name.removesuffix(".safetensors").replace(" ", "-") + ".onnx")
     _check_output(output, options.force)
-    return export_onnx(policy, output)
+    return export_onnx(policy, output, code)
 
 
 def _check_output(output: Path | None, force: bool) -> None:

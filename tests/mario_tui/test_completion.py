@@ -64,6 +64,7 @@ def test_tab_completes_commands_options_values_and_runs(
         ("mario-tui stop latest my", "my-run"),
         ("mario-tui --resume ", "latest", "my-run", "touch"),
         ("mario-tui eval snake-", "snake-12x12"),
+        ("mario-tui distill mario-1-1 8-", "8-1", "8-4"),
         ("mario-tui export --run-dir ru", "runs/"),
     )
     for number, (typed, *wanted) in enumerate(cases):

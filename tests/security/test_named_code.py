@@ -77,9 +77,12 @@ def test_each_option_that_names_code_has_to_be_typed(trained: Path, stranger: Ru
 
 
 @pytest.mark.long
-def test_nor_is_it_to_export_its_policy(trained: Path, stranger: Run) -> None:
+def test_nor_is_it_to_export_its_policy(trained: Path, stranger: Run, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     assert "--env must be given" in refused("export", str(stranger.path), "--format", "onnx", cwd=trained)
+    typed = ("--env", "my_env:Corridor-v0", "--network", "my_env:Linear")
+    done = run_program("export", str(stranger.path), "--format", "onnx", *typed, cwd=new_folder(tmp_path / "elsewhere"))
+    assert "actions agree with the policy" in done.stdout
 
 
 def test_arguments_of_a_strangers_environment_are_not_used(tmp_path: Path) -> None:

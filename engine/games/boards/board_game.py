@@ -42,7 +42,7 @@ class BoardGame(Game):
         board = config.value("board")
         sides = board.split("x")
         if len(sides) != 2 or not all(
-            side.isdecimal() and low <= int(side) <= high for side, (low, high) in zip(sides, self.limits, strict=True)
+            side in map(str, range(low, high + 1)) for side, (low, high) in zip(sides, self.limits, strict=True)
         ):
             width, height = (f"{low} to {high}" for low, high in self.limits)
             raise ConfigError("board", f"must be WIDTHxHEIGHT, width {width} and height {height}, got {board!r}")

@@ -28,7 +28,7 @@ from engine.games.gym.spaces import MAX_ACTIONS, MAX_NUMBERS, Spaces, Told, aske
 from engine.games.gym.view import View
 from engine.runtime.text import printable
 
-_ACCEPTED = "accepted: Box of numbers (a vector, or an image), Discrete and MultiBinary"
+_ACCEPTED = f"accepted: Box of 1 to {MAX_NUMBERS:,} numbers, images of more, Discrete and MultiBinary"
 _STEPS = 10_000
 """Random steps whose observations are averaged."""
 _SMALLEST_DEVIATION = 1e-6

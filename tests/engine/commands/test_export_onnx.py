@@ -27,7 +27,7 @@ needs_onnx = pytest.mark.skipif(
 def test_networks_with_kernels_compute_the_same_by_tensor_operations(name: str, module: str) -> None:
     path = shipped(name)
     network = load_policy(path)
-    obs = torch.from_numpy(played(policy_metadata(path), network)[0][::5])
+    obs = torch.from_numpy(played(policy_metadata(path), network, {})[0][::5])
     with torch.no_grad():
         by_kernels = network(obs)
         setattr(network.get_submodule(module), "compiled", False)  # noqa: B010

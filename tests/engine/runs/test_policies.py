@@ -7,8 +7,10 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -23,7 +25,7 @@ from engine.evaluation.policy import load_policy
 from engine.evaluation.statistics import mean_interval
 from engine.games.mario.actions import ACTION_SETS
 from engine.runs import policies
-from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError, policy_metadata
+from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError, check_policy, policy_metadata
 from tests.support.policy_files import shipped
 from tests.support.program import json_lines, run_program
 
@@ -95,6 +97,7 @@ def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> Non
     for card in policies.cards():
         rates = [card.rate(*each) for each in game_of(card.game).judged.values()]
         assert rates == card.rates
+        assert " /" not in card.command  # no folder of a machine
         for rate in card.rates:
             assert rate.episodes == episodes_of(game_of(card.game), rate.console, card.stage)
     page = Path(__file__).parents[3] / "bench/experiments/policies.md"
@@ -159,6 +162,44 @@ def test_a_policy_whose_weights_are_no_numbers_is_not_played(number: float, tmp_
     done = run_program("eval", str(path), "--episodes", "1", cwd=tmp_path, check=2)
     assert "broken.safetensors: damaged (value.0.weight has numbers that are NaN or infinite)" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.bool_])
+def test_a_policy_whose_weights_are_integers_is_damaged(dtype: Any, tmp_path: Path) -> None:
+    source, path = shipped("snake-12x12"), tmp_path / "integers.safetensors"
+    weights = {name: array.astype(dtype) for name, array in load_file(source).items()}
+    save_file(weights, path, {"format": POLICY_FORMAT, "policy": json.dumps(policy_metadata(source))})
+    with pytest.raises(CheckpointError, match="must be F16, F32, F64, got"):
+        check_policy(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"evaluation": {"noop_max": 10**18}}, "noop_max"),
+        ({"evaluation": {"epsilon": -7.5}}, "epsilon"),
+        ({"board": "012x12"}, "board must be WIDTHxHEIGHT"),
+        ({"board": "١٢x12"}, "board must be WIDTHxHEIGHT"),
+        ({"board": "12x12,12x12"}, "board must name each once"),
+    ],
+)
+def test_a_policy_that_says_what_no_run_can_say_is_refused(
+    fields: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    source, path = shipped("snake-12x12"), tmp_path / "x.safetensors"
+    save_file(
+        load_file(source), path, {"format": POLICY_FORMAT, "policy": json.dumps({**policy_metadata(source), **fields})}
+    )
+    with pytest.raises(CheckpointError, match=f"not a policy of mario-tui .*{complaint}"):
+        policy_metadata(path)
+
+
+def test_a_policy_of_another_version_is_told_from_what_is_no_policy(tmp_path: Path) -> None:
+    source, path = shipped("snake-12x12"), tmp_path / "x.safetensors"
+    for format, complaint in (("mario-tui-policy-4", "another version .*mario-tui-policy-4"), ("pt", "not a policy")):
+        save_file(load_file(source), path, {"format": format, "policy": json.dumps(policy_metadata(source))})
+        with pytest.raises(CheckpointError, match=complaint):
+            policy_metadata(path)
 
 
 def test_an_interval_of_few_games_is_wide_and_of_one_unknown() -> None:
