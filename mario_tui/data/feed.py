@@ -124,15 +124,23 @@ def read_record(run: Run) -> RunRecord | UserError:
 
 
 def _recording(run: Run) -> list[Event]:
-    """The run's recording. Without its end if the record knows of another: the run was resumed, and its host killed
-    before it recorded anything. Raises `UserError`."""
-    other = {"finished": Failed, "failed": Finished}.get(run.record().state, Finished | Failed)
-    return [
-        msgspec.structs.replace(event, events=[past for past in event.events if not isinstance(past, other)])
-        if isinstance(event, Hello)
-        else event
-        for event in read_recording(run.history_path)
-    ]
+    """The run's recording, as far as the record does not know better: if the host was killed, the record is newer, and
+    if that was soon after a resume, the recorded end is an earlier one. Raises `UserError`."""
+    record = run.record()
+    other = {"finished": Failed, "failed": Finished}.get(record.state, Finished | Failed)
+
+    def corrected(event: Event) -> Event:
+        if isinstance(event, Hello):
+            return msgspec.structs.replace(event, events=[past for past in event.events if not isinstance(past, other)])
+        if isinstance(event, Progress) and event.env_steps < record.env_steps:
+            mean_return = event.mean_return if record.mean_return is None else record.mean_return
+            return msgspec.structs.replace(
+                event, env_steps=record.env_steps, episodes=record.episodes, wall_s=record.wall_s,
+                mean_return=mean_return,
+            )  # fmt: skip
+        return event
+
+    return [corrected(event) for event in read_recording(run.history_path)]
 
 
 class Feed:

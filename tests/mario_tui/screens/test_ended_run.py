@@ -73,6 +73,7 @@ async def test_the_record_of_a_run_beats_an_older_recording_of_its_end(state: An
     run = recorded_run(tmp_path)
     record = run.record()
     record.state, record.reason = state, "killed"
+    record.env_steps += 31_000
     run.write_record(record)
     app = MarioApp(open_run=run, run_dir=str(tmp_path))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -80,6 +81,7 @@ async def test_the_record_of_a_run_beats_an_older_recording_of_its_end(state: An
         await until(pilot, lambda: dashboard.shown.points, "the recording")
         assert shown in text(dashboard, "header")
         assert not any(isinstance(event, Finished | Failed) for event in dashboard.shown.events)
+        assert dashboard.shown.progress.env_steps == record.env_steps
 
 
 async def test_a_long_reason_of_a_failure_stays_on_the_screen(tmp_path: Path) -> None:
