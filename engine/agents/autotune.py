@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from engine.agents.double_dqn import DoubleDQN
 from engine.agents.networks import NETWORKS, make_networks
@@ -105,12 +106,21 @@ def _update(agent: DoubleDQN, batch: Batch | TensorBatch, weights: Array) -> Non
 
 
 def rounds_values(config: RunConfig, spec: Spec) -> bool:
-    """Whether mixed precision would round the Q-values of a run's network to bfloat16, where 100 equals
-    100.4. The networks of this program compute their last layers in float32."""
+    """Whether mixed precision would round the Q-values of a run's network, or what a last layer adds to them, to
+    bfloat16, where 100 equals 100.4. The networks of this program compute their last layers in float32."""
     network, _ = make_networks(config, spec)
+    rounded: list[nn.Module] = []
+
+    def look(module: nn.Module, _: Any, output: Any) -> None:
+        is_last = isinstance(output, Tensor) and output.ndim == 2 and output.shape[1] in (1, spec.actions)
+        if is_last and output.dtype != torch.float32:
+            rounded.append(module)
+
+    for module in network.modules():
+        module.register_forward_hook(look)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        values = network(torch.as_tensor(random_batch(32, spec).obs))
-    return values.dtype != torch.float32 or torch.equal(values, values.bfloat16().float())
+        network(torch.as_tensor(random_batch(2, spec).obs))
+    return bool(rounded)
 
 
 def choose(

@@ -36,6 +36,9 @@ from engine.runners.live_screen import LiveScreen
 from engine.runners.rehearsal import rehearse_acting, rehearse_learning
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start
+from engine.runs.checkpoint_state import ARRAYS_FILE
+from engine.runs.checkpoints import reading
+from engine.runtime.safetensors_header import safetensors_header
 from engine.runtime.stopwatch import stopwatch
 
 LogLine = Callable[[str], None]
@@ -44,7 +47,9 @@ LogLine = Callable[[str], None]
 def games_fit(config: RunConfig, checkpoint: Path) -> bool:
     """Whether a checkpoint has games, of the same task and for as many lanes."""
     options = (*config.task_options, *config.game_info.state_options, "parallel_envs")
-    return unchanged(config, checkpoint, *options) and bool(read_extra(checkpoint)[1])
+    with reading(checkpoint / ARRAYS_FILE):
+        header, _ = safetensors_header(checkpoint / ARRAYS_FILE)
+    return unchanged(config, checkpoint, *options) and bool(header.keys() - {"__metadata__"})
 
 
 class ActorLearner:

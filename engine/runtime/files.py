@@ -113,6 +113,11 @@ def is_full(error: Exception) -> bool:
     return getattr(error, "errno", None) in full or any(f"(os error {code})" in str(error) for code in full)
 
 
+def why_not_written(error: Exception) -> str:
+    """For people."""
+    return "the disk is full" if is_full(error) else str(error) or type(error).__name__
+
+
 def is_own(path: Path) -> bool:
     """Whether a file or folder belongs to this user. A symbolic link never does."""
     try:

@@ -157,7 +157,7 @@ def _effect(command: Command, client: HostClient, run: Run, result: _Result) -> 
                         return replace(result, state=state)
                     case Saved(kind="checkpoint", path=path) if isinstance(command, Checkpoint):
                         return replace(result, checkpoint=path)
-                    case Log(level="error", text=text) if isinstance(command, Checkpoint):
+                    case Log(level="error", text=text) if isinstance(command, Checkpoint) and "checkpoint" in text:
                         return replace(result, reason=f"{run.name}: {text}", status=_FAILED)
     except InvalidMessage as error:
         reason = str(error)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from engine.config.command_line import as_arguments
+from engine.config.fields import flag
 from engine.config.game import CommandOption
 from engine.config.games import described, games
 from engine.errors import UserError
@@ -66,6 +67,9 @@ def run(arguments: list[str]) -> int:
         )
     if format == "onnx":
         return _export_policy(options, run_dir, output)
+    for name in _code_options():
+        if getattr(options, name, None) is not None:
+            raise UserError(f"{flag(name)} needs --format onnx")
     path = foreign_events(Path(options.run)) or run_of(options.run, run_dir).path
     folder = path.resolve() if path.is_dir() else path.resolve().parent
     if options.output is None:

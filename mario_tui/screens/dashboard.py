@@ -217,9 +217,9 @@ class DashboardScreen(RunControl):
 
     def _tell_errors(self, before: Snapshot) -> None:
         """Notify of what has failed since, such as a checkpoint that could not be written."""
-        known = {id(event) for event in before.others}
+        known = {event for event in before.others if isinstance(event, Log)}
         for event in self.shown.others:
-            if isinstance(event, Log) and event.level == "error" and id(event) not in known:
+            if isinstance(event, Log) and event.level == "error" and event not in known:
                 self.notify(f"{self.run.name}: {event.text}", severity="error", timeout=30)
 
     def _announce_end(self, snapshot: Snapshot) -> None:

@@ -77,8 +77,9 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
             if self.is_current or not self.has_read:
                 began = time.monotonic()
                 try:
-                    self.take(await asyncio.to_thread(self.read))
+                    reading = await asyncio.to_thread(self.read)
                     self._problem = ""
+                    self.take(reading)
                 except UserError as error:
                     self.take_problem(error)
                 if not self.has_read:

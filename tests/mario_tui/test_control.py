@@ -73,7 +73,7 @@ def test_each_command_returns_when_it_took_effect(
     newest = checkpoints.committed(snake)[-1]
     assert newest > Path(saved["checkpoint"])
     assert capsys.readouterr().out.splitlines() == [
-        "ended: stopped (asked to stop)",
+        "ended: stopped",
         f"{snake.name}: stopped (asked to stop); checkpoint {newest}",
     ]
 

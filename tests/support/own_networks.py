@@ -74,6 +74,26 @@ class FlatInFloat32(Flat):
         return in_float32(self.last, self.hidden(obs.flatten(1) / 255))
 
 
+class FlatOfZeros(FlatInFloat32):
+    """Begins with Q-values of 0."""
+
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__(stack, frame_shape, actions)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+
+class FlatDueling(Flat):
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__(stack, frame_shape, actions)
+        self.value = nn.Linear(8, 1)
+
+    def forward(self, obs: Tensor) -> Any:
+        hidden = self.hidden(obs.flatten(1) / 255)
+        advantage = self.last(hidden).float()
+        return self.value(hidden).float() + advantage - advantage.mean(1, keepdim=True)
+
+
 class FlatRounded(Flat):
     def forward(self, obs: Tensor) -> Any:
         return super().forward(obs).float()

@@ -17,7 +17,7 @@ from engine.runners.learning.policy_file import save_policy
 from engine.runners.parent_link import ParentLink
 from engine.runs import checkpoints
 from engine.runs.run import Run
-from engine.runtime.files import is_full
+from engine.runtime.files import is_full, why_not_written
 
 _SAVING_S = 600.0
 """Seconds that writing one piece of a checkpoint may take before the host treats this process as hung."""
@@ -46,7 +46,9 @@ class CheckpointWriter:
                 except Exception as error:  # safetensors raises exceptions of its own when the disk is full
                     shutil.rmtree(partial, ignore_errors=True)  # frees space on a full disk
                     if not (is_full(error) and self._give_way(env_steps)):
-                        self._link.log(f"{_reason(error)}: no checkpoint was written at {env_steps:,} steps", "error")
+                        self._link.log(
+                            f"{why_not_written(error)}: no checkpoint was written at {env_steps:,} steps", "error"
+                        )
                         return False
         finally:
             self._link.beat()
@@ -63,7 +65,7 @@ class CheckpointWriter:
             save_policy(self._learner, partial, env_steps)
             partial.replace(path)
         except Exception as error:  # see `write`
-            self._link.log(f"{_reason(error)}: the policy was not saved", "error")
+            self._link.log(f"{why_not_written(error)}: the policy was not saved", "error")
             return
         self._link.send(Saved(kind="policy", path=str(path), env_steps=env_steps))
 
@@ -74,7 +76,3 @@ class CheckpointWriter:
             text = f"the disk is full: {removed.name} was removed to make room for the checkpoint at {env_steps:,}"
             self._link.log(text, "warning")
         return removed is not None
-
-
-def _reason(error: Exception) -> str:
-    return "the disk is full" if is_full(error) else str(error) or type(error).__name__

@@ -23,6 +23,7 @@ from engine.runners.learning.learner import Learner
 from engine.runners.learning.policy_file import save_policy
 from engine.runners.parent_link import ParentLink
 from engine.runs.checkpoints import BEST_POLICY_FILE, CheckpointError, policy_metadata
+from engine.runtime.files import why_not_written
 
 _SEED = 20_000  # the same starts and draws in every evaluation of every run, so that policies can be compared
 
@@ -95,7 +96,7 @@ class Evaluator:
             save_policy(self._learner, partial, env_steps, score)
             partial.replace(self._run / BEST_POLICY_FILE)
         except Exception as error:  # safetensors raises its own kinds for a full disk
-            self._link.log(f"the best policy could not be saved: {error}", "warning")
+            self._link.log(f"{why_not_written(error)}: the best policy was not saved", "error")
             return False
         self._best = score
         return True

@@ -128,7 +128,7 @@ def _burnin(learner: Learner, folder: Path, state: CheckpointState, may_restore:
     burnin = learner.pace.burnin
     if may_restore and _load_replay(learner, folder):
         earlier = read_config(folder / CONFIG_FILE)
-        return state.fill + burnin - math.ceil(earlier.burnin / earlier.learners)
+        return math.ceil(state.fill * burnin / math.ceil(earlier.burnin / earlier.learners))
     return math.ceil(burnin / 4) if state.updates else burnin  # a trained policy fills it
 
 

@@ -53,8 +53,8 @@ def make_learner(
     """A learner with a replay of its own, or with one that all processes of the run fill.
 
     From a checkpoint come weights, optimiser, counters, random state and beta (unless beta is given again). The replay
-    itself is restored only from a checkpoint that holds it, or from files, if shape and task fit. Otherwise learning
-    waits until the replay holds a quarter of the burn-in; that is enough, because a trained policy fills it.
+    itself is restored only from a checkpoint that holds it, or from files, if shape and task fit, and gamma if rewards
+    contain it. Otherwise learning waits until the replay holds a quarter of the burn-in, if a trained policy fills it.
     """
     config, resume_from = start.config, start.resume_from
     state = None if resume_from is None else read_state(resume_from)

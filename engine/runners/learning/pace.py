@@ -13,8 +13,8 @@ class Pace:
 
     Args:
         lanes: that append to `replay`.
-        burnin: environment steps before learning starts. The replay must also hold a batch, and in each lane a complete
-            n-step window.
+        burnin: environment steps before learning starts. Unless the rings that play are full before, the replay must
+            also hold a batch, and in each lane a complete n-step window.
     """
 
     def __init__(self, config: RunConfig, replay: Replay, lanes: int, burnin: int) -> None:
@@ -28,13 +28,13 @@ class Pace:
         """Continue with so many updates due, once the replay holds `burnin` transitions."""
         self.credit, self.burnin = credit, burnin
         self._played = self._replay.size  # from now on without the final frames, which the replay counts
-        self._burnin_left = burnin  # at the last count
-        self._burnin_left = self.burnin_left
+        self._has_begun = False
+        self._burnin_left = self.burnin_left  # at the last count
 
     @property
     def burnin_left(self) -> int:
         """Environment steps until learning starts. Actors that wait for a core are not waited for."""
-        if self._burnin_left == 0:  # though an actor that begins later has room
+        if self._has_begun:  # though an actor that begins later has room
             return 0
         left = max(self.burnin - self._played, self._least - self._replay.size)
         return max(0, min(left, self._replay.room))
@@ -58,7 +58,8 @@ class Pace:
         """Count environment steps added to the replay. Those of the burn-in give no credit."""
         self._played += env_steps
         burnin, self._burnin_left = self._burnin_left, self.burnin_left
-        if self._burnin_left == 0:
+        self._has_begun = self._burnin_left == 0
+        if self._has_begun:
             self.credit += max(0, env_steps - burnin) * self.ratio / self._batch_size
 
     def due(self, ahead: int = 0) -> int:

@@ -32,6 +32,8 @@ class LogPanel(Panel, MovableLines):
         """Scrolled back: the newest event that is shown."""
         self._known: Sequence[KeptEvent] = ()
         """Scrolled back: the events that matched the filter when the log was last drawn; `_top` is one of them."""
+        self._fitting = 0
+        """Events that have room, where the log has the screen."""
 
     def filter(self, text: str) -> None:
         """Show only lines that contain all these words."""
@@ -48,11 +50,24 @@ class LogPanel(Panel, MovableLines):
             text = "no line matches the filter" if self._words else "no events yet"
             return Text(text, style="dim")
         last = len(chosen) if self._top is None else 1 + _place(chosen, self._top)
-        shown = chosen[max(0, last - room) : max(last, min(room, len(chosen)))]
-        lines = [describe(event, snapshot.outcome) for event in shown]
-        if self.has_class("-alone"):  # nothing is cut there
-            lines = [part for line in lines for part in line.wrap(self.app.console, width)][-room:]
+        if self.has_class("-alone"):
+            lines = self._whole(chosen[:last], snapshot.outcome, width, room)
+        else:
+            shown = chosen[max(0, last - room) : max(last, min(room, len(chosen)))]
+            lines = [describe(event, snapshot.outcome) for event in shown]
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+    def _whole(self, events: Sequence[KeptEvent], outcome: Outcome, width: int, room: int) -> list[Text]:
+        """The lines of the last events that fit, without cutting any: long ones take several."""
+        lines: list[Text] = []
+        self._fitting = 0
+        for event in reversed(events):
+            more = describe(event, outcome).wrap(self.app.console, width)
+            if lines and len(more) + len(lines) > room:
+                break
+            lines = [*more, *lines]
+            self._fitting += 1
+        return lines[-room:]
 
     def _hold(self, found: Sequence[KeptEvent]) -> None:
         """Scrolled back, stay at the same event. If the bounded log has lost it, go on to the next newer one that is
@@ -97,12 +112,14 @@ class LogPanel(Panel, MovableLines):
         if not found:
             return
         now = len(found) - 1 if self._top is None else _place(found, self._top)
-        to = max(now + lines, min(self.body[1], len(found)) - 1)
+        least = 0 if self.has_class("-alone") else min(self.body[1], len(found)) - 1
+        to = max(now + lines, least)
         self._top, self._known = None if to >= len(found) - 1 else found[to], found
         self.repaint()
 
     def action_page(self, pages: int) -> None:
-        self.action_move(pages * max(1, self.body[1] - 1))
+        shown = self._fitting if self.has_class("-alone") else self.body[1]
+        self.action_move(pages * max(1, shown - 1))
 
 
 def _place(events: Sequence[KeptEvent], wanted: KeptEvent) -> int:

@@ -152,7 +152,16 @@ def test_bfloat16_must_be_faster_by_more_than_noise(clock: Clock) -> None:
     assert faster_precision(build, random_batch(8, SCREENS)) == "float32"
 
 
-@pytest.mark.parametrize(("name", "is_mixed"), [("Flat", False), ("FlatRounded", False), ("FlatInFloat32", True)])
+@pytest.mark.parametrize(
+    ("name", "is_mixed"),
+    [
+        ("Flat", False),
+        ("FlatRounded", False),
+        ("FlatDueling", False),
+        ("FlatInFloat32", True),
+        ("FlatOfZeros", True),
+    ],
+)
 def test_mixed_precision_is_only_for_networks_whose_values_it_does_not_round(name: str, is_mixed: bool) -> None:
     env = {"game": "gym", "env": "tests.support.gym_envs:Squares-v0", "observation": "20x20-gray"}
     config = make_config({**env, "network": f"tests.support.own_networks:{name}", "batch_size": 8})

@@ -15,6 +15,7 @@ from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import distinct
+from mario_tui.widgets.panels.log import describe
 from mario_tui.widgets.panels.machine import MachinePanel
 from tests.support.app import folder_of_runs, said, text, until
 
@@ -115,10 +116,15 @@ async def test_a_log_that_has_the_screen_cuts_no_line_and_errors_are_told_once(t
         dashboard = await shown(pilot)
         long = "the disk is full: no checkpoint was written at 10,048 steps " + "x" * 60 + " end"
         for times in (1, 2):  # what is still shown is not shown again
-            dashboard.feed.apply([Log(at=1.0, level="error", text=long)])
+            dashboard.feed.apply([Log(at=float(times), level="error", text=long)])
             await until(pilot, lambda times=times: str(dashboard.shown.others).count(long) == times, "the line")
             await until(pilot, lambda: long in said(pilot.app), "the notice")
+        await pilot.pause()
         assert said(pilot.app).count(long) == 1 and dashboard.run.name in said(pilot.app)
         await pilot.press("8", "z")
         await until(pilot, lambda: lines(dashboard)[-1].endswith("end"), "the whole line")
         assert all(len(line) <= 60 for line in lines(dashboard))
+        await pilot.press("up")
+        assert sum(line.endswith("end") for line in lines(dashboard)) == 1
+        await pilot.press("home")
+        assert lines(dashboard) == [describe(dashboard.shown.events[0], dashboard.shown.outcome).plain.strip()]
