@@ -40,6 +40,7 @@ from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.too_small import TooSmallScreen, too_small
 from mario_tui.terminal.alert import alert
 from mario_tui.terminal.backpressure import survive_hang_up
+from mario_tui.terminal.internals import shown_notices
 from mario_tui.terminal.job_control import has_shell, suspend
 from mario_tui.terminal.sized_screen import SizedPalette
 from mario_tui.terminal.type_ahead import TypeAheadApp
@@ -202,7 +203,7 @@ class MarioApp(TypeAheadApp[None]):
         """Notify without markup or control sequences: messages contain file names and text from the engine. One that is
         still shown is not shown again."""
         text = printable(message, lines=True)
-        if all(notice.message != text for notice in self._notifications):
+        if text not in shown_notices(self):
             super().notify(text, title=title, severity=severity, timeout=timeout, markup=False)
 
     def action_help_quit(self) -> None:

@@ -44,7 +44,7 @@ def find_sweep(name: str) -> Sweep:
     if name != LATEST and _run(name, list_runs()):
         raise UserError(f"{name}: is a run, not a sweep; use: mario-tui attach {name} (or stop, pause, wait)")
     if not sweeps:
-        raise UserError(NO_SWEEPS)
+        raise UserError(NO_SWEEPS if name == LATEST else f"no sweep {name!r}; {NO_SWEEPS}")
     raise UserError(f"no sweep {name!r}; there are: {', '.join(sweep.name for sweep in sweeps[:5])}")
 
 

@@ -93,3 +93,8 @@ class UpdatingApp(App[Result]):
         if isinstance(renderable, CompositorUpdate):
             renderable = self.complete_update(renderable, screen)
         super()._display(screen, renderable)
+
+
+def shown_notices(app: App[Any]) -> list[str]:
+    """The notifications that are on the screen."""
+    return [notice.message for notice in app._notifications]
