@@ -106,9 +106,9 @@ class ActorLearner:
         self._next_step_s = max(FIRST_S, self._step_s)
         self._next_update_s = FIRST_S
 
-    def load_games(self, checkpoint: Path) -> None:
-        """Restore the games of a checkpoint, if they fit; otherwise start new ones."""
-        if games_fit(self.config, checkpoint):
+    def load_games(self, checkpoint: Path, *, fit: bool) -> None:
+        """Restore the games of a checkpoint if they `fit`; otherwise start new ones."""
+        if fit:
             extra, arrays = read_extra(checkpoint)
             try:
                 if not self._actor.load_state(msgspec.to_builtins(extra.play), arrays):

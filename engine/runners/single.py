@@ -23,15 +23,16 @@ class Runner:
     def __init__(
         self, run: Path, config: RunConfig, link: ParentLink, mailbox: FrameMailbox, resume_from: Path | None
     ) -> None:
+        fit = resume_from is not None and games_fit(config, resume_from)  # with the states of their generators
         begun_at = env_steps_of(resume_from)
-        goes_on = resume_from is None or games_fit(config, resume_from)  # with the states of its generators
-        start = Start(run, config, resume_from, seed=None if goes_on else [config.seed, 0, begun_at])
+        seed = None if resume_from is None or fit else [config.seed, 0, begun_at]  # new games must not repeat old ones
+        start = Start(run, config, resume_from, seed=seed)
         shared_state = SharedState(1)
         shared_state.open(curriculum_level_at(config, resume_from))
         self._actor_learner = actor_learner = ActorLearner(start, shared_state, mailbox, link.log)
         actor_learner.before_update = link.beat
         if resume_from is not None:
-            actor_learner.load_games(resume_from)
+            actor_learner.load_games(resume_from, fit=fit)
         actor_learner.search_ways(stopped=lambda: _beats_until_stopped(link))
         self._coordinator = Coordinator(start, link, actor_learner.learner, shared_state, actor_learner.threads)
         self._coordinator.games_state = actor_learner.games_state

@@ -114,7 +114,7 @@ def is_full(error: Exception) -> bool:
 
 
 def why_not_written(error: Exception) -> str:
-    """For people."""
+    """Why a write has failed, for people."""
     return "the disk is full" if is_full(error) else str(error) or type(error).__name__
 
 

@@ -65,9 +65,9 @@ class Tuning:
         if extra.schedule is None:  # the user had set the learning rate
             if "learning_rate" in kept:
                 self._schedule = None
-        elif extra.schedule is not msgspec.UNSET and unchanged(
-            config, checkpoint, *schedule_options(config)
-        ):  # in the checkpoints of this version
+            return
+        is_told = extra.schedule is not msgspec.UNSET  # in the checkpoints of this version
+        if is_told and unchanged(config, checkpoint, *schedule_options(config)):
             with refused("schedule"):
                 self._schedule.load_state(msgspec.to_builtins(extra.schedule))
 

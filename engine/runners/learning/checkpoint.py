@@ -120,21 +120,22 @@ def _load(learner: Learner, folder: Path, state: CheckpointState, with_random: b
         agent.gap_share = largest if state.gap_share is None else state.gap_share
     agent.load_scaler_state(msgspec.to_builtins(state.scaler))
     kept = (folder / REPLAY_FILE).exists() and unchanged(config, folder, *config.replay_options)
-    learner.pace.resume(_credit(learner, folder, state), _burnin(learner, folder, state, kept))
+    restored, earlier = kept and _load_replay(learner, folder), read_config(folder / CONFIG_FILE)
+    burnin = _burnin(learner.pace.burnin, earlier, state, restored)
+    learner.pace.resume(_credit(config, earlier, state), burnin)
 
 
-def _burnin(learner: Learner, folder: Path, state: CheckpointState, may_restore: bool) -> int:
-    """Transitions with which learning goes on, after restoring the replay if it fits."""
-    burnin = learner.pace.burnin
-    if may_restore and _load_replay(learner, folder):
-        earlier = read_config(folder / CONFIG_FILE)
+def _burnin(burnin: int, earlier: RunConfig, state: CheckpointState, restored: bool) -> int:
+    """Transitions with which learning goes on. `burnin`: those of a new run; `earlier`: the checkpoint's options;
+    `restored`: whether its replay was."""
+    if restored:
         return math.ceil(state.fill * burnin / math.ceil(earlier.burnin / earlier.learners))
     return math.ceil(burnin / 4) if state.updates else burnin  # a trained policy fills it
 
 
-def _credit(learner: Learner, folder: Path, state: CheckpointState) -> float:
-    """Updates due for the environment steps from which a checkpoint's run had not learned yet."""
-    config, earlier = learner.config, read_config(folder / CONFIG_FILE)
+def _credit(config: RunConfig, earlier: RunConfig, state: CheckpointState) -> float:
+    """Updates due for the environment steps from which a checkpoint's run, with the options `earlier`, had not learned
+    yet."""
     is_new = earlier.replay_ratio != config.replay_ratio
     ratio = state.extra.tuned.get("replay_ratio", earlier.replay_ratio) if is_new else config.replay_ratio
     samples = state.credit * state.choices.batch_size * earlier.learners
