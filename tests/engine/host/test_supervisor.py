@@ -40,7 +40,7 @@ from engine.host.supervisor import Host
 from engine.monitoring.machine import SystemSampler
 from engine.protocol import framing, messages
 from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
-from engine.protocol.messages import Evaluation, Frame, Log, Point, Progress, Ready, Saved, Thought
+from engine.protocol.messages import Beat, Evaluation, Frame, Log, Point, Progress, Ready, Saved, Thought
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.message_queue import CommandQueue, ReportQueue
 from engine.runners.parent_link import ParentLink
@@ -316,6 +316,22 @@ async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch:
         async with asyncio.timeout(PATIENCE_S):
             assert await runner.reports.get() is None
         assert runner.how_it_ended() == "the runner process did not start within 0.1 s"
+
+
+def _warn_and_hang(run: Path, config: RunConfig, commands: CommandQueue, reports: ReportQueue, *_: Any) -> None:
+    reports.put(Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1))
+    reports.put(Log(at=time.time(), level="warning", text="CartPole-v1: lane 2, episode 5, step 7: no answer for 3 s"))
+    reports.put(Beat(within_s=0.5))
+    signal.pause()
+
+
+async def test_a_runner_that_hangs_says_what_it_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with runner_with(_warn_and_hang, tmp_path, monkeypatch, beat_s=4.0) as runner:
+        async with asyncio.timeout(PATIENCE_S):
+            while await runner.reports.get() is not None:
+                pass
+        said = "the runner process hung (CartPole-v1: lane 2, episode 5, step 7: no answer for 3 s)"
+        assert runner.how_it_ended() == said
 
 
 def _report_what_no_host_can_read(
