@@ -43,7 +43,7 @@ def evaluate(wanted: WantedEvaluation, *, as_json: bool) -> int:
     """Evaluate a policy and print the result. Returns the exit status."""
     text = f"evaluating {printable(origin_of(wanted.policy).name)}"
     with wanted.command() as command, progress_bar(text, wanted.episodes) as played:
-        result = _result_of(command, lambda report: played(report.episode))
+        result = result_of(command, lambda report: played(report.episode))
     if isinstance(result, Evaluated):
         print(_as_json(result) if as_json else as_text(result))
         return 0
@@ -82,7 +82,7 @@ def _at_the_same_time(
                 raise CancelledError
             running.append(command := each.command(processes))
         with command:
-            return _result_of(command, on_episode)
+            return result_of(command, on_episode)
 
     pool = ThreadPoolExecutor(processes)
     try:
@@ -95,7 +95,8 @@ def _at_the_same_time(
         pool.shutdown(cancel_futures=True)
 
 
-def _result_of(command: EngineCommand[EvaluationReport], on_episode: Callable[[Episode], object]) -> Evaluated | Failed:
+def result_of(command: EngineCommand[EvaluationReport], on_episode: Callable[[Episode], object]) -> Evaluated | Failed:
+    """Wait for the end of an evaluation; `on_episode` is told of each episode."""
     for report in command.messages():
         match report:
             case Episode():

@@ -28,8 +28,8 @@ from engine.monitoring.memory_budget import TooLittleMemory
 from engine.runs.annotation import MOST_TAGS, Annotation
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.registry import delete_run
-from engine.runs.run import Run
-from engine.runs.sweep import TRIES, Member, Sweep, SweepPlan, has_begun
+from engine.runs.run import Run, is_run
+from engine.runs.sweep import TRIES, Member, Sweep, SweepPlan
 from engine.runtime.files import open_regular
 from engine.runtime.text import printable
 from engine.runtime.threads import available_cores
@@ -52,7 +52,7 @@ _ASK_AGAIN_S = 20.0
 
 def status_of(run: Run) -> RunStatus | None:
     """Where a run of a sweep is; None if it has not begun."""
-    return RunStatus.of_record(run.record()) if has_begun(run) else None
+    return RunStatus.of_record(run.record()) if is_run(run.path) else None
 
 
 def stop_runs(sweep: Sweep) -> None:
@@ -60,7 +60,7 @@ def stop_runs(sweep: Sweep) -> None:
     have not ended in time."""
     runs = [sweep.run(number) for number in range(len(sweep.plan().members))]
     until, asked_at = time.monotonic() + _STOP_S, -math.inf
-    while left := [run for run in runs if has_begun(run) and run.is_alive()]:
+    while left := [run for run in runs if is_run(run.path) and run.is_alive()]:
         if (now := time.monotonic()) > until:
             raise UserError(f"{sweep.name}: {', '.join(run.name for run in left)} did not end in {_STOP_S:.0f} s")
         if now - asked_at > _ASK_AGAIN_S:  # a host may just be starting, or be suspended
@@ -100,7 +100,7 @@ def _has_host(run: Run, status: RunStatus | None) -> bool:
 
 def _make_way(run: Run) -> None:
     """Remove what is left of a run that has no checkpoint, or of one whose creation or removal was interrupted."""
-    if has_begun(run):
+    if is_run(run.path):
         delete_run(run)
     elif run.path.is_dir() and not run.is_alive():
         shutil.rmtree(run.path)
@@ -258,7 +258,7 @@ class Queue:
     def _begin(self, plan: SweepPlan, number: int, *, alone: bool) -> bool:
         """Start or resume a run. Returns False if it must wait until others that train have ended."""
         run = self._sweep.run(number)
-        newest = committed(run)[-1:] if has_begun(run) else []
+        newest = committed(run)[-1:] if is_run(run.path) else []
         try:
             if newest and close_if_done(run, newest[0]):
                 self._say(f"{run.name}: {run.record().reason}")

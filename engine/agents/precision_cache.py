@@ -17,7 +17,7 @@ import msgspec
 import torch
 
 from engine.runtime.devices import Precision
-from engine.runtime.files import write_atomically
+from engine.runtime.files import write_if_possible
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 from engine.runtime.processor import processor_name
@@ -40,7 +40,5 @@ def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Prec
     with contextlib.suppress(OSError, ValueError):
         return read_json(file, _Held, _MAX_BYTES).precision
     precision = measure()
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps({"precision": precision, **made_for}, indent=1).encode())
+    write_if_possible(file, json.dumps({"precision": precision, **made_for}, indent=1).encode())
     return precision

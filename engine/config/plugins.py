@@ -35,7 +35,7 @@ from engine.config.game import Game, GameOptions, PersonKeys, Spec
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runtime.exit_status import how_it_ended
-from engine.runtime.files import write_atomically
+from engine.runtime.files import write_if_possible
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 from engine.runtime.text import printable
@@ -225,9 +225,7 @@ def _description(plugin: Plugin, process: _Process, again: bool) -> Description:
             told = process.start()
         except PluginError as error:
             told = Told(failure=str(error))
-        with contextlib.suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, msgspec.json.format(msgspec.json.encode(_Kept(made_for, time.time(), told))))
+        write_if_possible(file, msgspec.json.format(msgspec.json.encode(_Kept(made_for, time.time(), told))))
     elif told.description is None:
         _failed_before.add(plugin.name)
     if told.description is None:

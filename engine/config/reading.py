@@ -73,15 +73,13 @@ def load_toml(path: Path) -> dict[str, Any]:
     return _known(values, str(path))
 
 
-def make_config(values: Mapping[str, Any], source: str | None = None, *, beneath: Mapping[str, Any] = {}) -> RunConfig:
+def make_config(values: Mapping[str, Any], *, beneath: Mapping[str, Any] = {}) -> RunConfig:
     """A validated `RunConfig` from the options that were given; the others take the defaults of the game and runner,
     and follow the given ones (see `engine.config.following`).
 
-    `beneath`: values that replace defaults, and follow as they do. Raises `ConfigError`, or `UserError` that starts
-    with `source` (a file) if it is given.
+    `beneath`: values that replace defaults, and follow as they do. Raises `ConfigError`.
     """
-    with about(source):
-        return RunConfig.of(**_completed(values, beneath, source).values)
+    return RunConfig.of(**_completed(values, beneath).values)
 
 
 def followed(values: Mapping[str, Any], *, beneath: Mapping[str, Any] = {}) -> list[str]:
@@ -111,9 +109,9 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
     return _completed(values, {}).values
 
 
-def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any], source: str | None = None) -> Following:
+def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any]) -> Following:
     """All options of a run. Raises `ConfigError` if one is invalid by itself."""
-    given, below = (_known(each, source) for each in (values, beneath))
+    given, below = (_known(each, None) for each in (values, beneath))
     chosen, because_of = {}, {}
     for kind, names in _KINDS.items():
         kinds = names()

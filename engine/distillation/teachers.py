@@ -22,6 +22,7 @@ from engine.errors import UserError
 from engine.evaluation.policy import load_policy
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.origin import origin_of
+from engine.runtime.text import in_words
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,10 @@ def _check(name: str, metadata: dict[str, Any], first_name: str, first: dict[str
     for field in ("game", *distillation_of(first["game"]).must_agree):
         wanted, found = first.get(field), metadata.get(field)
         if found != wanted:
-            raise UserError(f"{name}: {field} must be {_words(wanted)} as in {first_name}, got {_words(found)}")
+            raise UserError(f"{name}: {field} must be {in_words(wanted)} as in {first_name}, got {in_words(found)}")
     tasks = game_of(metadata["game"]).tasks
     if metadata[tasks] in distillation.untaught:
         raise UserError(f"{name}: {tasks} must be one or more {tasks}s, got {metadata[tasks]}")
-
-
-def _words(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def describe_student(teachers: Sequence[Teacher | SearchTeacher], network: str | None = None) -> dict[str, Any]:
@@ -146,6 +143,6 @@ def check_initial(policy: Path, student: dict[str, Any]) -> None:
         wanted, found = student.get(field), metadata.get(field)
         if found != wanted:
             raise UserError(
-                f"--initial-policy: {field} must be {_words(wanted)} as in the student, got {_words(found)} in "
+                f"--initial-policy: {field} must be {in_words(wanted)} as in the student, got {in_words(found)} in "
                 f"{origin_of(policy).name}"
             )

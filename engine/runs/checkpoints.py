@@ -28,7 +28,7 @@ from engine.runs import policies
 from engine.runs.lookup import NamesSweepError, find_run
 from engine.runs.policy_schema import checked
 from engine.runs.registry import LATEST, list_records, list_runs
-from engine.runs.run import LOOP_FILE, Count, Run
+from engine.runs.run import LOOP_FILE, Count, Run, is_run
 from engine.runtime.files import new_file, open_regular, read_bounded
 from engine.runtime.safetensors_header import safetensors_header
 from engine.runtime.text import printable
@@ -252,7 +252,7 @@ def find_source(spec: str, run_dir: str | Path | None, progress: OnProgress = _u
         manifest = verify(folder, progress=progress)
         owner = Run(folder.parent)
         siblings = committed(owner)
-        is_newest = bool(siblings) and siblings[-1] == folder and (owner.path / "run.json").is_file()
+        is_newest = bool(siblings) and siblings[-1] == folder and is_run(owner.path)
         return Source(folder, manifest, owner if is_newest else None)
     try:
         run = find_run(spec, run_dir)

@@ -13,6 +13,7 @@ from engine.config.games import GAMES, game_of
 from engine.config.run_config import ConfigError, RunConfig, specs_of
 from engine.runs import policies
 from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadata
+from engine.runtime.text import in_words
 
 
 def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,9 +57,9 @@ def fitting_policy(config: RunConfig) -> Path:
         found = metadata.get(field)
         some = field == "actions" and isinstance(found, list) and found and all(each in wanted for each in found)
         if found != wanted and not some:
-            accepted = _words(wanted) + ", or some of these" * (field == "actions")
+            accepted = in_words(wanted) + ", or some of these" * (field == "actions")
             raise ConfigError(
-                "initial_policy", f"must have {field} {accepted}, as this run, got {_words(found)} in {path.name}"
+                "initial_policy", f"must have {field} {accepted}, as this run, got {in_words(found)} in {path.name}"
             )
     return path
 
@@ -76,7 +77,3 @@ def _must_be(config: RunConfig) -> Iterator[tuple[str, Any]]:
     yield "network", config.network_name
     yield "stack", config.spec.stack
     yield from config.game_info.policy_must_have(config).items()
-
-
-def _words(value: Any) -> str:
-    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.errors import UserError
 from engine.runs.registry import LATEST, list_runs
-from engine.runs.run import RECORD_FILE, Run
+from engine.runs.run import Run, is_run
 from engine.runs.sweep import SWEEP_FILE, Sweep, list_sweeps
 
 
@@ -49,7 +49,7 @@ def find_sweep(name: str) -> Sweep:
 
 
 def _run(name: str, runs: list[Run]) -> Run | None:
-    if name != LATEST and (Path(name) / RECORD_FILE).is_file():
+    if name != LATEST and is_run(Path(name)):
         return Run(Path(name))
     return next((run for run in runs if name in (LATEST, run.name)), None)
 

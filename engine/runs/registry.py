@@ -20,8 +20,18 @@ from engine.config.run_config import RunConfig
 from engine.config.run_name import ACCEPTED, is_run_name
 from engine.errors import UserError
 from engine.runs import policies
-from engine.runs.run import CONFIG_FILE, LOOP_FILE, RECORD_FILE, Run, RunRecord, initial_record, path_digest, utf8_path
-from engine.runtime.files import is_own, read_bounded, write_atomically
+from engine.runs.run import (
+    CONFIG_FILE,
+    LOOP_FILE,
+    RECORD_FILE,
+    Run,
+    RunRecord,
+    initial_record,
+    is_run,
+    path_digest,
+    utf8_path,
+)
+from engine.runtime.files import is_own, read_bounded, write_atomically, write_if_possible
 from engine.runtime.home import program_folder
 
 _CLOCK_TOLERANCE_S = 24 * 3600.0
@@ -85,7 +95,7 @@ def _is_taken(path: Path) -> str:
 
 def delete_run(run: Run) -> None:
     """Remove a run's folder with everything in it. Raises `UserError` if it is running or can't be removed."""
-    if not (run.path / RECORD_FILE).is_file():
+    if not is_run(run.path):
         raise UserError(f"{run.path}: not a run of mario-tui")
     try:
         with run.lock():
@@ -136,7 +146,7 @@ def _registered() -> set[Path]:
             path = Path(read_bounded(entry, _MAX_PATH_BYTES).decode("utf-8"))
             if not path.is_absolute():
                 continue
-            if (path / RECORD_FILE).is_file():
+            if is_run(path):
                 found.add(path)
             elif path.parent.is_dir() and any(path.parent.iterdir()):  # a mount point without its disk is empty
                 entry.unlink(missing_ok=True)
@@ -153,7 +163,5 @@ def _registry() -> Path:
 
 
 def register(run: Run) -> None:
-    """Note that this user has the run."""
-    with contextlib.suppress(OSError):  # a read-only home must not stop a run; it is still found in its folder
-        _registry().mkdir(parents=True, exist_ok=True)
-        write_atomically(_registry() / path_digest(run.path), str(run.path).encode())
+    """Note that this user has the run, which is found in its own folder even if no note can be written."""
+    write_if_possible(_registry() / path_digest(run.path), str(run.path).encode())

@@ -182,7 +182,7 @@ class Run:
         If the record can't be read or parsed, the result is a "damaged" record made from the options. Raises
         `UserError` if there is no record.
         """
-        path = self.path / RECORD_FILE
+        path = self.record_path
         try:
             written_at = path.lstat().st_mtime
         except OSError as error:
@@ -250,7 +250,7 @@ class Run:
         """Whether the record names a host process other than this one that is alive and works in this folder, or one on
         another machine that has written the record lately. After its last record a host has only its exit before it."""
         try:
-            owner = read_json(self.path / RECORD_FILE, _Owner, LARGEST_FILE)
+            owner = read_json(self.record_path, _Owner, LARGEST_FILE)
             if owner.state not in ACTIVE:
                 return False
             if owner.host not in ("", machine_name()):
@@ -302,9 +302,14 @@ def initial_record(run: Run, config: Description, state: State, at: float, reaso
     )
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, which has begun then."""
+    return (folder / RECORD_FILE).is_file()
+
+
 def run_folder(path: Path) -> Path | None:
     """The folder of the run that the path is, or in which it is a checkpoint or a policy; None outside of runs."""
-    return next((folder for folder in (path, *path.parents[:2]) if (folder / RECORD_FILE).is_file()), None)
+    return next(filter(is_run, (path, *path.parents[:2])), None)
 
 
 def utf8_path(path: Path) -> Path:

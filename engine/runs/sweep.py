@@ -23,7 +23,7 @@ import psutil
 from engine.errors import UserError
 from engine.runs.annotation import Annotation
 from engine.runs.registry import name_error
-from engine.runs.run import RECORD_FILE, Run, path_digest, utf8_path
+from engine.runs.run import Run, path_digest, utf8_path
 from engine.runtime.files import lock_exclusively, open_regular, read_bounded, write_atomically
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
@@ -253,10 +253,6 @@ def list_sweeps() -> list[Sweep]:
 def setting_key(settings: Mapping[str, Any]) -> str:
     """The same for the same values, in whichever order they are given."""
     return json.dumps(settings, sort_keys=True)
-
-
-def has_begun(run: Run) -> bool:
-    return (run.path / RECORD_FILE).exists()
 
 
 def _marks() -> Path:

@@ -18,7 +18,7 @@ from engine.config.fields import ConfigError
 from engine.config.run_config import RunConfig
 from engine.config.user_code import named_code
 from engine.runs.run import Run, path_digest, run_folder, utf8_path
-from engine.runtime.files import write_atomically
+from engine.runtime.files import write_if_possible
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 
@@ -29,9 +29,8 @@ def mark_own(run: Run, config: RunConfig) -> None:
     """Note that the user has started the run, and so has chosen the code that its options name."""
     code = named_code(config.values())
     if code:
-        with contextlib.suppress(OSError):  # in a read-only home the user has to type it again
-            _marks().mkdir(parents=True, exist_ok=True)
-            write_atomically(_marks() / path_digest(run.path), msgspec.json.encode(code))
+        # In a read-only home the user has to type it again.
+        write_if_possible(_marks() / path_digest(run.path), msgspec.json.encode(code))
 
 
 def check_code(values: Mapping[str, Any], typed: Mapping[str, Any], source: Path | None, who: str) -> None:

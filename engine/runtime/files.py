@@ -134,6 +134,14 @@ def write_atomically(path: Path, content: bytes, folder: int | None = None) -> N
         file.write(content)
 
 
+def write_if_possible(path: Path, content: bytes) -> None:
+    """Replace a file of this program in the user's home, whose folder may be missing. A home that can't be written, or
+    a full disk, is no reason to fail: nothing depends on the file."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+
+
 @contextlib.contextmanager
 def replacing(path: Path, mode: int = 0o600, folder: int | None = None) -> Iterator[BinaryIO]:
     """A new file that replaces `path` at the end of the block. After an exception, `path` is as it was.

@@ -26,6 +26,11 @@ def printable(text: str, *, lines: bool = False) -> str:
     return _UNSAFE.sub(lambda found: found[0] if lines and found[0] in _LAYOUT else _escaped(found[0]), text)
 
 
+def in_words(value: Any) -> str:
+    """A value of a policy's metadata, for people."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def shortened(text: str, most: int = 2000) -> str:
     """The text, without a part in its middle if it has more than `most` characters: a value in it may be of any
     length, and what is accepted stands before or after it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.errors import UserError
 from engine.runs.lookup import NamesSweepError, find_run
-from engine.runs.run import RECORD_FILE, Run
+from engine.runs.run import Run, is_run
 from mario_tui.commands.options import Parser, add_read_only, add_run_dir, existing, need_terminal
 
 
@@ -55,7 +55,7 @@ def _run_unless_awaited(name: str, run_dir: str | None) -> Run | None:
 
 def foreign_events(path: Path) -> Path | None:
     """The path if it is an event file or a folder of event files, but not a run."""
-    if (path / RECORD_FILE).exists() or not path.exists():
+    if is_run(path) or not path.exists():
         return None
     from mario_tui.data.event_files import event_files, problem_of  # slow: it imports TensorBoard
 
@@ -69,7 +69,7 @@ def run_of(name: str, run_dir: str | None) -> Run:
         return find_run(name, run_dir)
     except UserError as error:
         path = Path(name)
-        if isinstance(error, NamesSweepError) or (path / RECORD_FILE).is_file():
+        if isinstance(error, NamesSweepError) or is_run(path):
             raise
         if path.is_dir():
             raise UserError(f"{name}: the folder contains neither a run nor event files") from None

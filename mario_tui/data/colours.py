@@ -3,14 +3,13 @@ the same."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from engine.runtime.files import write_atomically
+from engine.runtime.files import write_if_possible
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 
@@ -47,6 +46,4 @@ def _load() -> dict[str, int]:
 
 def _save(numbers: dict[str, int]) -> None:
     newest = dict(itertools.islice(numbers.items(), max(0, len(numbers) - _MOST), None))
-    with contextlib.suppress(OSError):
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(_file(), msgspec.json.encode(newest))
+    write_if_possible(_file(), msgspec.json.encode(newest))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config.fields import flag
-from engine.runs.run import ACTIVE, Run, RunRecord
-from engine.runs.sweep import STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, has_begun, setting_key
+from engine.runs.run import ACTIVE, Run, RunRecord, is_run
+from engine.runs.sweep import STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, setting_key
 from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
@@ -124,7 +124,7 @@ def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
     tries, pruned, by_setting = sweep.tries(), set(plan.pruned), dict[str, list[MemberResult]]()  # by values, as JSON
     for number, member in enumerate(plan.members):
         run = sweep.run(number)
-        record = run.record() if has_begun(run) else None
+        record = run.record() if is_run(run.path) else None
         status = None if record is None else RunStatus.of_record(record)
         state = WAITING if is_waiting(status, tries.get(run.name)) else str(status or RunStatus.FAILED)
         if run.name in pruned and state not in (*ACTIVE, RunStatus.FINISHED):

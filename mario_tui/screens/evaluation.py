@@ -22,7 +22,7 @@ from engine.runs.origin import origin_of
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, number_or_whole
 from mario_tui.data.outcome_text import outcome_of, reached
-from mario_tui.evaluate import WantedEvaluation, as_text
+from mario_tui.evaluate import WantedEvaluation, as_text, result_of
 from mario_tui.screens.base import Modal
 
 _EPISODES = 20
@@ -67,13 +67,7 @@ class EvaluationScreen(Modal[None]):
             return self._policy.name
 
     def _read(self) -> None:
-        for report in self._command.messages():
-            if isinstance(report, Episode):
-                self._played.append(report)
-            elif isinstance(report, Evaluated | Failed):
-                self._result = report
-        if self._result is None:
-            self._result = Failed(reason=self._command.crash_reason())
+        self._result = result_of(self._command, self._played.append)
 
     def _show(self) -> None:
         self.query_one("#result", Static).update(self._describe())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import msgspec
 
-from engine.runtime.files import write_atomically
+from engine.runtime.files import write_if_possible
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 from mario_tui.data.keys import Place
@@ -48,7 +47,5 @@ def recall(place: Place) -> Remembered:
 
 
 def remember(place: Place, state: Remembered) -> None:
-    """Save the layout; a failure to write is ignored."""
-    with contextlib.suppress(OSError):
-        file(place).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file(place), msgspec.json.encode(state))
+    """Save the layout, if the user's home can be written."""
+    write_if_possible(file(place), msgspec.json.encode(state))

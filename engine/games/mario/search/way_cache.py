@@ -6,7 +6,6 @@ play them to see whether they still lead to a flag.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.games.mario.task import MarioTask
-from engine.runtime.files import write_atomically
+from engine.runtime.files import write_if_possible
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 
@@ -48,7 +47,5 @@ class WayCache:
         return np.array(actions) if actions and all(0 <= action < self._actions for action in actions) else None
 
     def save(self, actions: NDArray[np.int64]) -> None:
-        """Keep actions [steps]. A cache that can't be written is no reason to fail."""
-        with contextlib.suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._file, json.dumps(actions.tolist()).encode())
+        """Keep actions [steps], if the cache can be written."""
+        write_if_possible(self._file, json.dumps(actions.tolist()).encode())
