@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,7 +38,6 @@ from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.too_small import TooSmallScreen, too_small
 from mario_tui.terminal.alert import alert
-from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.internals import shown_notices
 from mario_tui.terminal.job_control import has_shell, suspend
 from mario_tui.terminal.sized_screen import SizedPalette
@@ -100,14 +98,9 @@ class MarioApp(TypeAheadApp[None]):
         """Whether the list of themes is open, whose highlighted theme is shown, but not saved."""
         self._interrupted_at = -_DOUBLE_PRESS_S
         self._server_pid = os.getppid()
-        self._has_terminal = os.isatty(0)
 
     def on_mount(self) -> None:
-        # By default these would kill Textual without restoring the terminal. The run continues: closing is detaching.
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGHUP, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError, RuntimeError):
-                loop.add_signal_handler(number, self.exit)
+        self.exit_with_terminal()  # the run continues: closing is detaching
         self.set_keymap(dict(self.settings.keys))
         self.push_screen(HomeScreen())
         if self._sweep is not None:
@@ -126,7 +119,6 @@ class MarioApp(TypeAheadApp[None]):
         if (more := len(self._warnings) - _MOST_WARNINGS) > 0:
             self._warn(f"... and {more} more")
         self.set_interval(_POLL_S, self._poll)
-        self.call_after_refresh(survive_hang_up, self)
 
     # ------------------------------------------------------------------------------------------ screens
 
@@ -216,7 +208,7 @@ class MarioApp(TypeAheadApp[None]):
 
     def action_suspend_process(self) -> None:
         """Suspend to the shell."""
-        if self.is_web or not self._has_terminal or not has_shell():
+        if self.is_web or not self.has_terminal or not has_shell():
             leave = f"to leave it, press {self.key('home.quit_app')}"
             self.notify(f"No shell here could resume mario-tui; {leave}.", severity="warning", timeout=4)
             return
@@ -264,8 +256,7 @@ class MarioApp(TypeAheadApp[None]):
     def _poll(self) -> None:
         if self.is_web and os.getppid() != self._server_pid:  # the server was killed, so no browser can connect again
             self.exit()
-        # A hang-up is signalled only to the first process of the session, such as a `make` that waits for this one.
-        if self._has_terminal and not os.isatty(0):
+        if self.has_lost_terminal:
             self.exit()
         self._reload_themes()
 

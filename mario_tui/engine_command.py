@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from engine.errors import UserError
@@ -88,7 +87,7 @@ class EngineCommand(Generic[M]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import signal
 import sys
 import threading
 import time
@@ -35,7 +32,6 @@ from mario_tui.data.play_text import Results, facts
 from mario_tui.data.settings import load_settings
 from mario_tui.film import RECORDING_TIMEOUT_S, film_text, is_recorded, start_game
 from mario_tui.screens.dialogs import HelpScreen
-from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.picture import BYTES_PER_S
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.base.key_footer import KeyFooter
@@ -88,7 +84,6 @@ class PlayApp(SafeApp[None]):
         self._until: dict[int, float] = {}  # button -> time at which it counts as released
         self._next_step = 0  # buttons pressed during the pause
         self._sent = 0
-        self._has_terminal = os.isatty(0)
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
@@ -104,12 +99,9 @@ class PlayApp(SafeApp[None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()  # by default these kill Textual with the terminal unrestored
-        for number in (signal.SIGHUP, signal.SIGTERM):
-            loop.add_signal_handler(number, self.exit)
+        self.exit_with_terminal()
         self.set_keymap(self._key_map)
         self.set_interval(1 / 60, self._tick)
-        self.call_after_refresh(survive_hang_up, self)
 
     # ------------------------------------------------------------------------------------------ keys
 
@@ -271,8 +263,7 @@ class PlayApp(SafeApp[None]):
             self._failure = Failed(reason=self._game_process.crash_reason())
 
     def _tick(self) -> None:
-        # A hang-up is signalled only to the first process of the session, such as a `make` that waits for this one.
-        if self._failure is not None or (self._has_terminal and not os.isatty(0)):
+        if self._failure is not None or self.has_lost_terminal:
             self.exit()
             return
         now = time.monotonic()

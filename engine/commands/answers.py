@@ -1,14 +1,22 @@
-"""How a command of the engine answers the front end: with packed messages on its standard output."""
+"""What commands of the engine have in common: the policy that they are given, and how they answer the front end, with
+packed messages on their standard output."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
+from engine.config.command_line import own_values
+from engine.config.game import Game
+from engine.config.games import game_of
 from engine.protocol.failures import describe
 from engine.protocol.framing import pack
 from engine.protocol.message import Message
+from engine.runs.checkpoints import policy_metadata
+from engine.runs.trust import check_code
 
 Send = Callable[[Message], None]
 
@@ -36,3 +44,13 @@ def answered(work: Callable[[], None], send: Send) -> int:
         send(describe(error))
         return 1
     return 0
+
+
+def chosen_policy(path: Path, others: Sequence[str]) -> tuple[dict[str, Any], Game, dict[str, Any]]:
+    """Metadata of a policy file, its game, and the options of the game in the arguments `others`. The code that they
+    name may be imported. Raises `UserError`, also if the user has not chosen that code."""
+    metadata = policy_metadata(path)
+    game = game_of(metadata["game"])
+    own = own_values(others, game.name, game.played_options)
+    check_code(metadata, own, path, "the policy")
+    return metadata, game, own

@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from engine.commands.answers import answered, take_stdout
-from engine.config.command_line import own_values
+from engine.commands.answers import answered, chosen_policy, take_stdout
 from engine.config.games import game_of, import_plugins
 from engine.config.tasks import tasks_of
 from engine.envs.episode import EpisodeRecord
@@ -27,9 +26,7 @@ from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.evaluation.statistics import mean_interval, score_of, wilson
 from engine.protocol.results import Evaluated, EvaluationReport, Mean
-from engine.runs import checkpoints
 from engine.runs.origin import origin_of
-from engine.runs.trust import check_code
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 from engine.runtime.threads import thread_budget
 
@@ -57,10 +54,8 @@ def main() -> int:
 
 def _evaluate(options: argparse.Namespace, others: list[str], send: Callable[[EvaluationReport], None]) -> None:
     started = time.monotonic()
-    metadata, origin = checkpoints.policy_metadata(options.policy), origin_of(options.policy)
-    game = game_of(metadata["game"])
-    outcome, own = game.outcome, own_values(others, game.name, game.played_options)
-    check_code(metadata, own, options.policy, "the policy")
+    metadata, game, own = chosen_policy(options.policy, others)
+    outcome, origin = game.outcome, origin_of(options.policy)
     act, numbers = greedy_act(load_policy(options.policy, own.get("network"))), itertools.count(1)
 
     def report_episode(episode: EpisodeRecord, env_steps: int) -> None:

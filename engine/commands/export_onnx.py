@@ -24,9 +24,8 @@ from torch import nn
 
 from engine.agents.exploration import random_actions
 from engine.agents.greedy import greedy
-from engine.commands.answers import answered, take_stdout
-from engine.config.command_line import own_values
-from engine.config.games import game_of, import_plugins
+from engine.commands.answers import answered, chosen_policy, take_stdout
+from engine.config.games import import_plugins
 from engine.config.tasks import config_of_policy
 from engine.envs.factory import lanes_of_policy
 from engine.envs.frame_stack import FrameStack
@@ -34,8 +33,6 @@ from engine.envs.lanes import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
 from engine.protocol.results import Exported
-from engine.runs.checkpoints import policy_metadata
-from engine.runs.trust import check_code
 from engine.runtime.files import replacing
 from engine.runtime.parent import end_with_stdin, killed_with_parent
 
@@ -62,10 +59,7 @@ def main() -> int:
 
 def _export(policy: Path, output: Path, others: list[str]) -> Exported:
     """Raises `ValueError` if the model computes something else than the network, and does not write it then."""
-    metadata = policy_metadata(policy)
-    game = game_of(metadata["game"])
-    own = own_values(others, game.name, game.played_options)
-    check_code(metadata, own, policy, "the policy")
+    metadata, game, own = chosen_policy(policy, others)
     network = load_policy(policy, own.get("network"))
     part = {**metadata, game.tasks: game.learned_apart(metadata[game.tasks])[0]}
     obs, masks = played(part, network, own)

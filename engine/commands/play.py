@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from engine.commands.answers import take_stdout
+from engine.commands.answers import chosen_policy, take_stdout
 from engine.commands.controls import Controls
 from engine.commands.recorder import Recording, Video
 from engine.config.command_line import own_values
@@ -35,8 +35,6 @@ from engine.evaluation.stepped_game import game_of_policy
 from engine.protocol.failures import describe
 from engine.protocol.messages import Frame, Log
 from engine.protocol.play import Begin, Playing, PlayReport
-from engine.runs import checkpoints
-from engine.runs.trust import check_code
 from engine.runtime.parent import continued_with_parent, killed_with_parent
 
 _FINISH_S = 30.0
@@ -198,16 +196,13 @@ def _game(options: argparse.Namespace, others: list[str], controls: Controls) ->
     if options.policy is None:
         game = game_of(options.game)
         return game.game_of_person(controls, **own_values(others, game.name, game.person_options))
-    metadata = checkpoints.policy_metadata(options.policy)
-    game = game_of(metadata["game"])
+    metadata, game, own = chosen_policy(options.policy, others)
     conditions = Conditions(
         noop_min=options.noop_min,
         noop_max=options.noop_max,
         epsilon=options.epsilon,
         sticky_actions=options.sticky_actions,
     )
-    own = own_values(others, game.name, game.played_options)
-    check_code(metadata, own, options.policy, "the policy")
     played = game.game_of_policy(options.policy, metadata, conditions, **own)
     return game_of_policy(options.policy, metadata, conditions.epsilon) if played is None else played
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from engine.emulators.view import View
 
 SCREEN_SHAPE = (240, 256, 3)
+FRAMES_PER_S = 60.0988  # NTSC
 RAM_BYTES = 2048
 
 

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -31,14 +30,11 @@ START_TIMEOUT_S = 30.0
 _STARTING_S = 10.0
 _ANSWER_S = 10.0
 """Seconds within which a host must answer a connection. A suspended host accepts connections but never answers."""
-
-
 _HAND_OVER_S = 1.0
 """Seconds that a client which closes waits for its host to read the last commands."""
 _EVENTS_BYTES = 2**16
 _QUOTED_BYTES = 2**12
 """At the end of a log, in which the reason of a crash is looked for."""
-
 _ENDED = (OSError, EOFError, CutOffError)
 """Raised while reading an event if the connection has ended. Bytes that are not an event raise `ValueError`."""
 
@@ -192,7 +188,7 @@ class HostClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

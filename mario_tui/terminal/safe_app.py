@@ -3,7 +3,10 @@ adds the control codes of its pictures."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import signal
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -16,6 +19,7 @@ from textual.reactive import var
 from textual.screen import Screen
 
 from engine.runtime.text import drawable, printable
+from mario_tui.terminal.backpressure import survive_hang_up
 from mario_tui.terminal.graphics import Graphics, Replies, choose
 from mario_tui.terminal.graphics_driver import GraphicsDriver, GraphicsFound
 from mario_tui.terminal.internals import ScreenUpdate, UpdatingApp, driver_of
@@ -50,6 +54,22 @@ class SafeApp(UpdatingApp[Result]):
         """Those of all screens, also of screens that are covered."""
         self._graphics_setting = graphics_setting
         self._asked = False
+        self.has_terminal = os.isatty(0)
+
+    def exit_with_terminal(self) -> None:
+        """Exit in order on SIGHUP and SIGTERM, which by default kill Textual without restoring the terminal. Call it
+        on mount."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError, RuntimeError):
+                loop.add_signal_handler(number, self.exit)
+        self.call_after_refresh(survive_hang_up, self)
+
+    @property
+    def has_lost_terminal(self) -> bool:
+        """Whether the terminal has hung up. The signal reaches only the first process of the session, such as a `make`
+        that waits for this one."""
+        return self.has_terminal and not os.isatty(0)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [self._drawable_only, *super().get_line_filters()]

@@ -15,19 +15,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from engine.errors import UserError
 from engine.games.boards.tensor_lanes import TensorStep
 from engine.games.boards.viewers import Viewer, Viewers
+from engine.games.gymnasium_api.common import RENDER_MODES, Flags, Observation, check_actions, checked
 from engine.games.snake.rules import SnakeLanes
 from engine.games.snake.viewer import SnakeViewer
 from engine.games.tetris.rules import TetrisLanes
 from engine.games.tetris.viewer import TetrisViewer
 
-RENDER_MODES = ("rgb_array",)
-
 Lanes = SnakeLanes | TetrisLanes
-Observation = NDArray[np.uint8]
-Flags = NDArray[np.bool_]
 
 
 class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
@@ -55,7 +51,7 @@ class _GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
 
     def __init__(self, num_envs: int = 1, *, render_mode: str | None = None, **options: Any) -> None:
         self.closed = True  # nothing to release yet, if the following fails
-        self.render_mode = _checked_mode(render_mode)
+        self.render_mode = checked("render_mode", render_mode, (None, *RENDER_MODES))
         self._lanes = type(self).lanes_type(num_envs, **options)
         self._viewers = Viewers(partial(type(self).viewer_type, self._lanes))
         self.num_envs = num_envs
@@ -139,7 +135,7 @@ class _GameEnv(gymnasium.Env[Observation, np.int64]):
     viewer_type: ClassVar[Callable[..., Viewer]]
 
     def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
-        self.render_mode = _checked_mode(render_mode)
+        self.render_mode = checked("render_mode", render_mode, (None, *RENDER_MODES))
         self._lanes = type(self).lanes_type(1, **options)
         self._viewers = Viewers(partial(type(self).viewer_type, self._lanes))
         self.observation_space = spaces.Box(0, 255, self._lanes.frame_shape, np.uint8)
@@ -187,17 +183,8 @@ class TetrisEnv(_GameEnv):
 
 def _step(lanes: Lanes, viewers: Viewers, actions: NDArray[np.int64]) -> TensorStep:
     """One step of all lanes, which the viewers follow. Raises `ValueError` for invalid actions."""
-    if actions.shape != (lanes.lanes,) or actions.min() < 0 or actions.max() >= lanes.actions:
-        raise ValueError(
-            f"actions must be {lanes.lanes} integers between 0 and {lanes.actions - 1}, one per game, got {actions}"
-        )
+    check_actions(actions, lanes.lanes, lanes.actions)
     viewers.before_step(actions)
     step = lanes.step(torch.from_numpy(actions).to(lanes.device))
     viewers.after_step((step.terminated | step.truncated).cpu().numpy())
     return step
-
-
-def _checked_mode(render_mode: str | None) -> str | None:
-    if render_mode not in (None, *RENDER_MODES):
-        raise UserError(f"render_mode must be one of None, {', '.join(RENDER_MODES)}, got {render_mode!r}")
-    return render_mode

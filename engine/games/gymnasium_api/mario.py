@@ -18,20 +18,16 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from engine.emulators.protocol import SCREEN_SHAPE
+from engine.emulators.protocol import FRAMES_PER_S, SCREEN_SHAPE
 from engine.emulators.view import VIEWS
 from engine.envs.frame_stack import STACK
 from engine.errors import UserError
+from engine.games.gymnasium_api.common import RENDER_MODES, Flags, Observation, check_actions, checked
 from engine.games.mario import rules
 from engine.games.mario.lanes import EMULATORS, MarioLanes, MarioStep
 from engine.games.mario.task import MarioTask
 
 OBSERVATIONS = ("stack", "rgb")
-RENDER_MODES = ("rgb_array",)
-FRAMES_PER_SECOND = 60.0988  # of the console (NTSC)
-
-Observation = NDArray[np.uint8]
-Flags = NDArray[np.bool_]
 
 
 class GameOptions(TypedDict, total=False):
@@ -73,7 +69,7 @@ class MarioEnv(gymnasium.Env[Observation, np.int64]):
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 15}
 
     def __init__(self, *, render_mode: str | None = None, **options: Unpack[GameOptions]) -> None:
-        self.render_mode = _checked("render_mode", render_mode, (None, *RENDER_MODES))
+        self.render_mode = checked("render_mode", render_mode, (None, *RENDER_MODES))
         self._games = _Games(1, options)
         self.metadata = {**self.metadata, "render_fps": self._games.steps_per_second}
         self.observation_space = self._games.observation_space
@@ -140,7 +136,7 @@ class MarioVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         self.closed = True  # nothing to release yet, if the following fails
         if num_envs < 1:
             raise UserError(f"num_envs must be at least 1, got {num_envs}")
-        self.render_mode = _checked("render_mode", render_mode, (None, *RENDER_MODES))
+        self.render_mode = checked("render_mode", render_mode, (None, *RENDER_MODES))
         self._games = _Games(num_envs, options)
         self.metadata = {**self.metadata, "render_fps": self._games.steps_per_second}
         self.num_envs = num_envs
@@ -228,16 +224,16 @@ class _Games:
 
     def __init__(self, games: int, options: GameOptions) -> None:
         given: dict[str, Any] = {**options}
-        self._rgb = _checked("observation", given.pop("observation", "stack"), OBSERVATIONS) == "rgb"
-        emulator = _checked("emulator", given.pop("emulator", "native"), EMULATORS)
+        self._rgb = checked("observation", given.pop("observation", "stack"), OBSERVATIONS) == "rgb"
+        emulator = checked("emulator", given.pop("emulator", "native"), EMULATORS)
         threads, rom = given.pop("threads", 1), given.pop("rom", None)
         cartridge = None if rom is None else Path(rom)
         if threads < 1:
             raise UserError(f"threads must be at least 1, got {threads}")
         if "view" in given:
-            given["view"] = VIEWS[_checked("view", given["view"], tuple(VIEWS))]
+            given["view"] = VIEWS[checked("view", given["view"], tuple(VIEWS))]
         task = MarioTask(**given)
-        self.steps_per_second = round(FRAMES_PER_SECOND / task.frame_skip)
+        self.steps_per_second = round(FRAMES_PER_S / task.frame_skip)
         shape = SCREEN_SHAPE if self._rgb else (STACK, *task.view.shape)
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.action_space = spaces.Discrete(len(task.action_names))
@@ -260,10 +256,7 @@ class _Games:
     def step(self, actions: NDArray[np.int64]) -> MarioStep:
         """One step of all games with `actions` int64 [games]. Raises `ValueError` for invalid actions."""
         lanes = self._open_lanes()
-        if actions.shape != (lanes.lanes,) or actions.min() < 0 or actions.max() >= lanes.actions:
-            raise ValueError(
-                f"actions must be {lanes.lanes} integers between 0 and {lanes.actions - 1}, one per game, got {actions}"
-            )
+        check_actions(actions, lanes.lanes, lanes.actions)
         step = lanes.step(actions)
         if self._rgb:
             self._show(np.ones(self._lanes.lanes, np.bool_))
@@ -307,10 +300,3 @@ def _info(numbers: NDArray[np.int64]) -> dict[str, Any]:
     """Convert the info of one game, int64 [10], to the names and types of gym-super-mario-bros 7.4."""
     info: dict[str, Any] = dict(zip(rules.INFO_NAMES, numbers.tolist(), strict=True))
     return {**info, "flag_get": bool(info["flag_get"]), "status": rules.STATUS_NAMES[info["status"]]}
-
-
-def _checked(option: str, value: Any, accepted: tuple[Any, ...]) -> Any:
-    """Return the value. Raises `UserError` if it is not accepted."""
-    if value not in accepted:
-        raise UserError(f"{option} must be one of {', '.join(map(str, accepted))}, got {value!r}")
-    return value

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config.conditions import Conditions
 from engine.config.games import game_of
+from engine.emulators.protocol import FRAMES_PER_S
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
 from engine.envs.played_game import PersonControls
@@ -24,7 +25,6 @@ from engine.games.mario.options import MarioOptions
 from engine.games.mario.rules import INFO_NAMES, INFO_STAGE, INFO_WORLD, first_buttons, read_info
 from engine.games.mario.task import MarioTask
 
-_FRAMES_PER_S = 60.0988  # NTSC
 _STATUS = ("small", "tall", "fireball")  # `status` is an index
 
 
@@ -100,7 +100,7 @@ def facts(info: Mapping[str, int]) -> dict[str, int | str]:
 class MarioGame:
     """A game on one console; see `engine.envs.played_game`. A tick is a frame."""
 
-    ticks_per_s, ticks_per_picture = _FRAMES_PER_S, 2
+    ticks_per_s, ticks_per_picture = FRAMES_PER_S, 2
     idle = False
 
     def __init__(self, make_lanes: Callable[[str], MarioLanes], stage: str, player: _Player) -> None:

@@ -300,11 +300,7 @@ class EventFolder:
         for key in [key for key in self._series if key[1] == inside]:
             if key in self._new:
                 self._new[key].drop_from(step)
-            builder = self._series[key]
-            before = len(builder.history)
-            builder.drop_from(step)
-            self._points += len(builder.history) - before
-            news.histories[key] = builder.history
+            self._change(key, lambda builder: builder.drop_from(step), news)
 
     def _add_scalars(self, scalars: dict[str, Columns], inside: str, news: News) -> None:
         for tag, columns in scalars.items():
@@ -320,24 +316,25 @@ class EventFolder:
     def _extend(self, news: News) -> None:
         """Add what was read to the series: once a batch, since each time copies the columns."""
         for key, columns in self._new.items():
-            builder = self._series[key]
-            before = len(builder.history)
-            builder.extend(columns)
-            self._points += len(builder.history) - before
-            news.histories[key] = builder.history
+            self._change(key, partial(HistoryBuilder.extend, new=columns), news)
             news.scalars += len(columns)
         self._new.clear()
 
     def _thin(self, news: News) -> None:
         """Keep the total number of points within `MOST_IN_ALL`, at the cost of the longest series."""
         while self._points > MOST_IN_ALL:
-            for key, builder in sorted(self._series.items(), key=lambda each: len(each[1].history), reverse=True):
-                before = len(builder.history)
-                builder.thin()
-                self._points += len(builder.history) - before
-                news.histories[key] = builder.history
+            for key in sorted(self._series, key=lambda each: len(self._series[each].history), reverse=True):
+                self._change(key, HistoryBuilder.thin, news)
                 if self._points <= MOST_IN_ALL:
                     return
+
+    def _change(self, key: tuple[str, str], change: Callable[[HistoryBuilder], object], news: News) -> None:
+        """Change a series, and tell."""
+        builder = self._series[key]
+        before = len(builder.history)
+        change(builder)
+        self._points += len(builder.history) - before
+        news.histories[key] = builder.history
 
     # ------------------------------------------------------------------------------------------ showing
 

@@ -13,17 +13,19 @@ from mario_tui.widgets.base.line_widget import LineWidget
 
 
 class Panel(LineWidget):
-    """Subclasses implement `compose_text`."""
+    """Subclasses implement `compose_text`, and `is_needed` if they are hidden in some runs."""
 
     def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
         super().__init__(title, id=id, number=number, classes=classes)
         self._snapshot = Snapshot()
         self._natural = self._laid_out = 0  # lines
         self._drawn: object = None  # content of the lines; converting text to lines is expensive
+        self.set_class(not self.is_needed(self._snapshot), "-off")
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot."""
         self._snapshot = snapshot
+        self.set_class(not self.is_needed(snapshot), "-off")
         self.repaint()
         if self._natural != self._laid_out and self.styles.is_auto_height:
             self.refresh(layout=True)
@@ -38,6 +40,10 @@ class Panel(LineWidget):
             if drawn != self._drawn or not self._lines:
                 self._drawn = drawn
                 self.paint(self.text_lines(text, width), note=note)
+
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        """Whether there is anything to show in such a run."""
+        return True
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         """The panel's content for a width in cells."""

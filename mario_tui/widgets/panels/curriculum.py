@@ -18,11 +18,9 @@ class CurriculumPanel(Panel):
 
     def __init__(self) -> None:
         super().__init__("Curriculum", id="curriculum", number=12)
-        self.add_class("-off")
 
-    def show(self, snapshot: Snapshot) -> None:
-        self.set_class(snapshot.curriculum is None, "-off")
-        super().show(snapshot)
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        return snapshot.curriculum is not None
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")

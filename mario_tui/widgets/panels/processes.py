@@ -17,11 +17,9 @@ class ProcessesPanel(Panel):
 
     def __init__(self) -> None:
         super().__init__("Processes", id="processes", number=11)
-        self.add_class("-off")
 
-    def show(self, snapshot: Snapshot) -> None:
-        self.set_class(snapshot.members is None or not snapshot.live, "-off")
-        super().show(snapshot)
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        return snapshot.members is not None and snapshot.live
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")

@@ -16,11 +16,9 @@ class TimeSplitPanel(Panel):
 
     def __init__(self) -> None:
         super().__init__("Time per section", id="time", number=10)
-        self.add_class("-off")
 
-    def show(self, snapshot: Snapshot) -> None:
-        self.set_class(snapshot.time_splits is None, "-off")  # a recording may not contain them
-        super().show(snapshot)
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        return snapshot.time_splits is not None  # a recording may not contain them
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         splits = [
