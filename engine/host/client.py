@@ -22,7 +22,7 @@ from engine.protocol.framing import CutOffError, decode_event, decode_greeting_h
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
 from engine.runs.ownership import check_own
 from engine.runs.registry import delete_run
-from engine.runs.run import CONFIG_FILE, NOT_BEGUN, SILENCE_S, Run
+from engine.runs.run import ACTIVE, CONFIG_FILE, NOT_BEGUN, SILENCE_S, Run
 from engine.runtime.files import open_regular, write_atomically
 from engine.runtime.text import printable
 
@@ -230,6 +230,14 @@ def _is_starting(run: Run) -> bool:
     return fresh and abs(time.time() - record.updated_at) < _STARTING_S
 
 
+def _take_over(run: Run) -> None:
+    """Let a run that is locked for a new host not be in the state in which a killed one has left it."""
+    record = run.record()
+    if record.state in ACTIVE and record.state != "starting":
+        record.state, record.reason = "starting", ""
+        run.write_record(record)
+
+
 class HostProcess:
     """A host started by this process, in its own session, so that it outlives the terminal.
 
@@ -268,6 +276,7 @@ class HostProcess:
         with run.lock() as lock, open_regular(run.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
             if config is not None:
                 write_atomically(run.path / CONFIG_FILE, config.to_toml().encode())
+            _take_over(run)
             command += ["--lock", str(lock.fileno())]
             # Working directory: the run's folder, so that a folder named `engine` in the user's can't shadow ours.
             try:

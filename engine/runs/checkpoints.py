@@ -25,7 +25,7 @@ from engine.config.reported_loop import NOT_TRAINED
 from engine.errors import UserError
 from engine.protocol.sinks import BEST_POLICY_FILE as BEST_POLICY_FILE
 from engine.runs import policies
-from engine.runs.lookup import NamesSweepError, find_run
+from engine.runs.lookup import WrongNameError, find_run
 from engine.runs.policy_schema import checked
 from engine.runs.registry import LATEST, list_records, list_runs
 from engine.runs.run import LOOP_FILE, Count, Run, is_run
@@ -257,7 +257,7 @@ def find_source(spec: str, run_dir: str | Path | None, progress: OnProgress = _u
     try:
         run = find_run(spec, run_dir)
     except UserError as error:
-        if folder.exists() and not isinstance(error, NamesSweepError):
+        if folder.exists() and not isinstance(error, WrongNameError):
             raise CheckpointError(f"--resume: {spec}: not a checkpoint of mario-tui (no {MANIFEST})") from None
         raise CheckpointError(f"--resume: {error}") from None
     return _newest_source(run, progress)
@@ -283,7 +283,7 @@ def find_policy(spec: str, run_dir: str | Path | None, progress: OnProgress = _u
             newest = newest_with_policy(run_dir) if spec == LATEST else None
             run = newest or find_run(spec, run_dir)
         except UserError as error:
-            if spec == LATEST or isinstance(error, NamesSweepError):
+            if spec == LATEST or isinstance(error, WrongNameError):
                 raise CheckpointError(str(error)) from None
             if policies.has_card(spec):
                 raise CheckpointError(policies.how_to_install(spec)) from None

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runs.registry import LATEST, list_runs
 from engine.runs.run import Run, is_run
 from engine.runs.sweep import SWEEP_FILE, Sweep, list_sweeps
 
+_RunOrSweep = TypeVar("_RunOrSweep", Run, Sweep)
 
-class NamesSweepError(UserError):
-    """A sweep was named where a run is expected."""
+
+class WrongNameError(UserError):
+    """A name is that of a sweep where a run is expected, or of several."""
 
 
 def find_run(name: str, run_dir: str | Path | None = None) -> Run:
     """Find a run by its path, or among those of `list_runs` by its name or `latest`.
 
-    Raises `NamesSweepError` if it is a sweep; `UserError`, with the names of the newest runs, if there is no such run.
+    Raises `WrongNameError` if it is a sweep, or if several have the name; `UserError`, with the names of the newest
+    runs, if there is no such run.
     """
     runs = list_runs(run_dir)
     if found := _run(name, runs):
@@ -26,7 +32,7 @@ def find_run(name: str, run_dir: str | Path | None = None) -> Run:
     if name == LATEST:
         raise UserError(f"latest: there is no run{where} yet")
     if _sweep(name, list_sweeps()):
-        raise NamesSweepError(
+        raise WrongNameError(
             f"{name}: is a sweep, not a run; use: mario-tui sweep watch {name} (or sweep stop, resume, wait)"
         )
     known = ", ".join(run.name for run in runs[:5]) or "none"
@@ -51,10 +57,26 @@ def find_sweep(name: str) -> Sweep:
 def _run(name: str, runs: list[Run]) -> Run | None:
     if name != LATEST and is_run(Path(name)):
         return Run(Path(name))
-    return next((run for run in runs if name in (LATEST, run.name)), None)
+    return _named(name, runs)
 
 
 def _sweep(name: str, sweeps: list[Sweep]) -> Sweep | None:
     if (Path(name) / SWEEP_FILE).is_file():
         return Sweep(Path(name))
-    return next((sweep for sweep in sweeps if name in (LATEST, sweep.name)), None)
+    return _named(name, sweeps)
+
+
+def _named(name: str, known: Sequence[_RunOrSweep]) -> _RunOrSweep | None:
+    """The newest for `latest`; else the one with the name, in the run folder of the working directory if there are
+    several. Raises `UserError` if there are several and none, or more than one, lies there."""
+    if name == LATEST:
+        return known[0] if known else None
+    found = [each for each in known if each.name == name]
+    if len(found) > 1:
+        here = Path(RunConfig.run_dir).resolve()
+        near = [each for each in found if here in each.path.parents]
+        if len(near) != 1:
+            paths = ", ".join(str(each.path) for each in found)
+            raise WrongNameError(f"{name}: {len(found)} have this name; give one of the paths: {paths}")
+        found = near
+    return found[0] if found else None

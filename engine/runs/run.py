@@ -196,6 +196,9 @@ class Run:
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
+        record.name = self.name  # the folder may have been copied or moved since
+        if record.checkpoint is not None:
+            record.checkpoint = str(self.path / Path(record.checkpoint).name)
         if record.state in ACTIVE and not self.is_alive():
             record.state = "lost"
         elif record.state in ACTIVE and (silence_s := _silence_s(record)) >= SILENCE_S:

@@ -10,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
 import psutil
 
+from engine.config.run_name import is_run_name
 from engine.errors import UserError
 from engine.runs.annotation import Annotation
 from engine.runs.registry import name_error
@@ -78,6 +82,8 @@ class SweepPlan(msgspec.Struct, frozen=True):
     """Environment steps from which on settings that are worse than the others are stopped; None: none is."""
     pruned: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_RUNS)] = ()
     """Names of the runs that were given up for that, before they are stopped."""
+    name: str = ""
+    """The sweep's name when it was made, with which those of its runs begin: the folder may be renamed later."""
 
     @property
     def settings(self) -> list[_Values]:
@@ -110,13 +116,20 @@ class Sweep:
     def name(self) -> str:
         return self.path.name
 
+    @cached_property
+    def _first_name(self) -> str:
+        with contextlib.suppress(UserError):
+            if is_run_name(name := self.plan().name):
+                return name
+        return self.name  # the plan is of an earlier version
+
     @property
     def log_path(self) -> Path:
         return self.path / LOG_FILE
 
     def run(self, number: int) -> Run:
         """The run of member `number`, from 0. Raises `UserError` if there is a link in its place."""
-        path = self.path / f"{self.name[:90]}-{number + 1:03}"
+        path = self.path / f"{self._first_name[:90]}-{number + 1:03}"
         if path.is_symlink():
             raise UserError(f"{path}: is a link; the runs of a sweep lie in its folder")
         return Run(path)
@@ -124,6 +137,15 @@ class Sweep:
     def plan(self) -> SweepPlan:
         """What the file says, to be shown. Raises `UserError` if it can't be read."""
         return self._decoded(self._content())
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this user's program has made it here; otherwise it can only be looked at."""
+        try:
+            self.own_plan()
+        except UserError:
+            return False
+        return True
 
     def own_plan(self) -> SweepPlan:
         """What the file says, to be used. Raises `UserError` too unless this user's program has written it as it is."""
@@ -222,20 +244,38 @@ class _Mark(msgspec.Struct):
     """Of the sweep; marks of earlier versions have none."""
 
 
-def create_sweep(run_dir: Path, name: str, plan: SweepPlan) -> Sweep:
-    """Create a sweep's folder. Raises `UserError` if the name is taken or no folder can be written."""
-    sweep = Sweep(run_dir / name)
-    if (sweep.path / SWEEP_FILE).is_file():
-        raise UserError(f"--name: {sweep.path} exists already; choose another name, or: mario-tui sweep resume {name}")
-    if reason := name_error(name, run_dir):
+def create_sweep(run_dir: Path, name: str, plan: SweepPlan, *, numbered: bool = False) -> Sweep:
+    """Create a sweep's folder. With `numbered`, a number follows a name that is taken. Raises `UserError` if the name
+    is taken or something can't be written."""
+    path = utf8_path(run_dir / name)
+    if not numbered and (path / SWEEP_FILE).is_file():
+        raise UserError(f"--name: {path} exists already; choose another name, or: mario-tui sweep resume {name}")
+    if not numbered and (reason := name_error(name, run_dir)):
         raise UserError(f"--name: {reason}")
+    others = (path.with_name(f"{name}-{number}") for number in itertools.count(2)) if numbered else ()
     try:
-        sweep.path.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        created = next(each for each in itertools.chain([path], others) if _is_made(each))
+    except (OSError, StopIteration) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or "exists already"
+        raise UserError(f"--run-dir: {path}: can't be written ({reason})") from None
+    sweep = Sweep(created)
+    try:
         (_marks() / path_digest(sweep.path)).unlink(missing_ok=True)  # of one that was deleted
-        sweep.write_plan(plan)
+        sweep.write_plan(msgspec.structs.replace(plan, name=sweep.name))
     except OSError as error:
-        raise UserError(f"--run-dir: {sweep.path}: can't be written ({error.strerror or error})") from None
+        shutil.rmtree(created, ignore_errors=True)  # the name is free again
+        raise UserError(f"{error.filename or sweep.path}: can't be written ({error.strerror or error})") from None
     return sweep
+
+
+def _is_made(folder: Path) -> bool:
+    """Create a folder, unless there is one of this name."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def list_sweeps() -> list[Sweep]:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from engine.errors import UserError
-from engine.runs.lookup import NamesSweepError, find_run
+from engine.runs.lookup import WrongNameError, find_run
 from engine.runs.run import Run, is_run
 from mario_tui.commands.options import Parser, add_read_only, add_run_dir, existing, need_terminal
 
@@ -69,7 +69,7 @@ def run_of(name: str, run_dir: str | None) -> Run:
         return find_run(name, run_dir)
     except UserError as error:
         path = Path(name)
-        if isinstance(error, NamesSweepError) or is_run(path):
+        if isinstance(error, WrongNameError) or is_run(path):
             raise
         if path.is_dir():
             raise UserError(f"{name}: the folder contains neither a run nor event files") from None

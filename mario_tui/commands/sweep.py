@@ -172,7 +172,7 @@ def _start(arguments: list[str]) -> int:
     configs, warnings = check_runs(plan, settings, run_dir)
     plan = msgspec.structs.replace(plan, prune_after=prune_after(options, configs))
     name = options.name or f"sweep-{base.get('game', game)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    sweep = create_sweep(run_dir, name, plan)
+    sweep = create_sweep(run_dir, name, plan, numbered=options.name is None)
     start_queue(sweep)
     if options.json:
         print(json.dumps({"name": sweep.name, "path": str(sweep.path), "runs": len(members), "jobs": jobs}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 
 import msgspec
@@ -22,9 +23,10 @@ from mario_tui.commands.sweep_options import (
     check_runs,
     cluster_of,
 )
+from mario_tui.data.exit_status import failed_line
 from mario_tui.data.format import counted
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.sweep_table import is_done, results_of
+from mario_tui.data.sweep_table import how_to_go_on, is_done, results_of, states_text
 from mario_tui.launch import asked_options
 from mario_tui.sweep_queue import start_queue, status_of, stop_runs
 
@@ -48,7 +50,7 @@ def stop(arguments: list[str]) -> int:
     if is_done(plan, results_of(sweep, plan)):
         print(f"{sweep.name}: all runs are done")
     else:
-        print(f"{sweep.name}: stopped; to go on: mario-tui sweep resume {sweep.name}")
+        print(f"{sweep.name}: stopped; {how_to_go_on(sweep)}")
     return 0
 
 
@@ -125,7 +127,13 @@ def wait(arguments: list[str]) -> int:
         plan = sweep.plan()
         results = results_of(sweep, plan)
         if not waits and not any(member.is_active for result in results for member in result.members):
-            return 0 if is_done(plan, results) else 1
+            if is_done(plan, results):
+                return 0
+            print(f"mario-tui: {sweep.name}: {states_text(results)}; {how_to_go_on(sweep)}", file=sys.stderr)
+            for member in (member for result in results for member in result.members):
+                if member.state == RunStatus.FAILED and member.record is not None:
+                    print(f"mario-tui: {failed_line(member.run, member.record.reason)}", file=sys.stderr)
+            return 1
         time.sleep(_POLL_S)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from mario_tui.data.sweep_table import (
     as_csv,
     as_markdown,
     commands_of,
+    how_to_go_on,
     is_done,
     member_row,
     results_of,
@@ -35,6 +35,8 @@ from mario_tui.data.sweep_table import (
     setting_text,
     share,
     shown,
+    states_of,
+    states_text,
 )
 
 _NARROW = 40
@@ -78,11 +80,9 @@ def _print_table(
     sweep: Sweep, plan: SweepPlan, results: list[SettingResult], first: SettingResult | None, *, by_run: bool
 ) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-    summary = _summary(sweep, results)
-    counts = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
-    queue = "its queue runs" if summary["queue"] else "no queue: mario-tui sweep resume goes on"
+    queue = "its queue runs" if sweep.queue_pid() is not None else f"no queue; {how_to_go_on(sweep)}"
     left = "" if is_done(plan, results) else f"; {queue}"
-    console.print(f"{sweep.name}: {counted(len(plan.members), 'run')}, {counts}{left}", markup=False)
+    console.print(f"{sweep.name}: {counted(len(plan.members), 'run')}, {states_text(results)}{left}", markup=False)
     members = [member for result in results for member in result.members]
     gives_way: list[tuple[str, list[str] | None]]
     if by_run:
@@ -169,14 +169,13 @@ def _list(*, as_json: bool) -> int:
     if not found:
         print(NO_SWEEPS)
     for sweep, results in found:
-        states = ", ".join(f"{count} {state}" for state, count in _summary(sweep, results)["states"].items())
-        print(printable(f"{sweep.name}  {states}  {sweep.path}"))
+        print(printable(f"{sweep.name}  {states_text(results)}  {sweep.path}"))
     return 0
 
 
 def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
-    states = Counter(member.state for result in results for member in result.members)
-    return {"name": sweep.name, "path": str(sweep.path), "queue": sweep.queue_pid() is not None, "states": states}
+    queue = sweep.queue_pid() is not None
+    return {"name": sweep.name, "path": str(sweep.path), "queue": queue, "states": states_of(results)}
 
 
 def _setting(settings: dict[str, Any]) -> str:

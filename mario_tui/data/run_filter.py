@@ -67,7 +67,7 @@ def options_of(run: Run) -> Options:
     return _read(run.path, written)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _read(path: Path, written: int) -> Options:
     try:
         return Run(path).description().options()

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,11 +135,29 @@ def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
     return [SettingResult(members[0].settings, tuple(members)) for members in by_setting.values()]
 
 
+def states_of(results: Iterable[SettingResult]) -> Counter[str]:
+    """How many runs are in each state."""
+    return Counter(member.state for result in results for member in result.members)
+
+
+def states_text(results: Iterable[SettingResult]) -> str:
+    """`2 running, 1 waiting`."""
+    return ", ".join(f"{count} {state}" for state, count in states_of(results).items())
+
+
+def how_to_go_on(sweep: Sweep) -> str:
+    """What the user can do with a sweep without a queue."""
+    if sweep.is_own:
+        return f"to go on: mario-tui sweep resume {sweep.name}"
+    return "it was copied or moved here, so it can only be looked at"
+
+
 def row(result: SettingResult, first: SettingResult | None) -> dict[str, Any]:
     """A setting as flat values, compared with the first one."""
     values: dict[str, Any] = {
-        "setting": setting_text(result.settings), "done": result.done, "runs": len(result.members),
-        "pruned": result.is_pruned, "env_steps": result.env_steps, "wall_s": round(result.wall_s, 1),
+        "setting": setting_text(result.settings), "options": result.settings, "done": result.done,
+        "runs": len(result.members), "pruned": result.is_pruned, "env_steps": result.env_steps,
+        "wall_s": round(result.wall_s, 1),
     }  # fmt: skip
     for name, reached in (("best", result.best), ("last", result.last)):
         mean, middle = estimate((reached,)), estimate((reached,), "iqm")

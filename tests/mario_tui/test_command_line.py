@@ -19,9 +19,10 @@ from engine.errors import UserError
 from engine.host.host_events import recorded
 from engine.protocol.messages import Evaluation
 from engine.runs import checkpoints
+from engine.runs.lookup import find_run, find_sweep
 from engine.runs.registry import create_run, delete_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
-from engine.runs.sweep import Member, SweepPlan, create_sweep
+from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
 from mario_tui.app import MarioApp
 from mario_tui.cli import COMMANDS, run
 from mario_tui.commands.train import training_parser
@@ -97,6 +98,35 @@ def test_a_sweep_in_place_of_a_run_is_told_and_the_reverse(
         for command in ("watch", "status", "stop"):
             told = f"{name}: is a run, not a sweep; use: mario-tui attach {name} (or stop, pause, wait)"
             assert refused("sweep", command, name) == told
+
+
+def test_a_name_in_two_folders_is_the_one_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = SweepPlan(options={"game": "snake"}, jobs=1, threads=1, members=())
+    made = dict[str, tuple[Run, Sweep]]()
+    for folder in ("a", "b"):
+        run_dir = tmp_path / folder / "checkpoints"
+        made[folder] = create_run(RunConfig(run_dir=str(run_dir)), "base"), create_sweep(run_dir, "rates", plan)
+        create_run(RunConfig(run_dir=str(run_dir / "rates")), "rates-001")
+    for folder, (base, sweep) in made.items():
+        monkeypatch.chdir(tmp_path / folder)
+        assert find_run("base").path == base.path and find_sweep("rates").path == sweep.path
+        assert find_run("rates-001").path.parent == sweep.path
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for name, command in (("base", ["attach"]), ("rates-001", ["eval"]), ("rates", ["sweep", "stop"])):
+        told = refused(*command, name)
+        assert told.startswith(f"{name}: 2 have this name; give one of the paths: ")
+        assert all(str(tmp_path / folder / "checkpoints") in told for folder in made)
+
+
+def test_a_moved_run_has_the_name_and_the_checkpoints_of_its_folder(tmp_path: Path) -> None:
+    run = create_run(RunConfig(run_dir=str(tmp_path)), "before")
+    record = run.record()
+    record.checkpoint = str(run.path / "step-000000000100")
+    run.write_record(record)
+    run.path.rename(tmp_path / "after")
+    record = Run(tmp_path / "after").record()
+    assert (record.name, record.checkpoint) == ("after", str(tmp_path / "after" / "step-000000000100"))
 
 
 @pytest.mark.parametrize("command", [["runs"], ["attach"], ["eval", "latest"], ["play", "latest"]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shlex
 import signal
 import statistics
@@ -19,15 +20,17 @@ import pytest
 from engine.config.command_line import given
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
+from engine.errors import UserError
 from engine.runs.checkpoints import committed
 from engine.runs.registry import create_run
-from engine.runs.run import Run
+from engine.runs.run import Run, is_run
 from engine.runs.sweep import Member, Search, Sweep, SweepPlan, create_sweep, list_sweeps
+from engine.runtime.home import program_folder
 from mario_tui.commands.sweep import sweep_parser
 from mario_tui.commands.sweep_options import asked_settings, read_plan
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_statistics import estimate, improvement, improves
-from mario_tui.data.sweep_table import commands_of, listed, results_of, setting_text
+from mario_tui.data.sweep_table import commands_of, how_to_go_on, listed, results_of, setting_text
 from mario_tui.data.variations import grid, sample
 from mario_tui.sweep_pruning import Evaluations
 from mario_tui.sweep_queue import close_if_done, status_of
@@ -112,6 +115,37 @@ def test_the_newest_sweep_is_the_one_that_was_started_last(tmp_path: Path) -> No
     older, newer = create_sweep(tmp_path, "older", plan), create_sweep(tmp_path, "newer", plan)
     older.write_plan(msgspec.structs.replace(plan, members=(Member({}, 0),)))
     assert [sweep.path for sweep in list_sweeps()] == [newer.path, older.path]
+
+
+def test_a_renamed_sweep_has_its_runs(tmp_path: Path) -> None:
+    plan = SweepPlan(options={"game": "snake"}, jobs=1, threads=1, members=(Member({}, 0),))
+    sweep = create_sweep(tmp_path, "before", plan)
+    create_run(make_config({"game": "snake", "run_dir": str(sweep.path)}), sweep.run(0).name)
+    assert how_to_go_on(sweep) == "to go on: mario-tui sweep resume before"
+    sweep.path.rename(tmp_path / "after")
+    moved = Sweep(tmp_path / "after")
+    assert moved.run(0).path == tmp_path / "after" / "before-001" and is_run(moved.run(0).path)
+    assert how_to_go_on(moved) == "it was copied or moved here, so it can only be looked at"
+    moved.write_plan(msgspec.structs.replace(plan, name="../../elsewhere"))
+    assert Sweep(moved.path).run(0).path == moved.path / "after-001"
+
+
+def test_sweeps_of_the_same_second_are_numbered(tmp_path: Path) -> None:
+    plan = SweepPlan(options={}, jobs=1, threads=1, members=())
+    made = [create_sweep(tmp_path, "sweep-snake-1", plan, numbered=True).name for _ in range(3)]
+    assert made == ["sweep-snake-1", "sweep-snake-1-2", "sweep-snake-1-3"]
+    with pytest.raises(UserError, match="exists already"):
+        create_sweep(tmp_path, "sweep-snake-1", plan)
+
+
+def test_a_sweep_that_can_not_be_noted_leaves_nothing(tmp_path: Path) -> None:
+    plan = SweepPlan(options={}, jobs=1, threads=1, members=())
+    notes = program_folder("STATE") / "sweeps"
+    notes.parent.mkdir(parents=True, exist_ok=True)
+    notes.touch()
+    with pytest.raises(UserError, match=f"^{re.escape(str(notes))}.*: can't be written"):
+        create_sweep(tmp_path / "runs", "noted", plan)
+    assert not (tmp_path / "runs" / "noted").exists()
 
 
 def test_a_search_ends_only_when_there_is_no_other_setting(tmp_path: Path) -> None:
@@ -380,6 +414,27 @@ def test_a_resumed_run_has_its_place_from_the_start(tmp_path: Path) -> None:
     run_program("sweep", "resume", "one", cwd=tmp_path)
     run_program("sweep", "wait", "one", cwd=tmp_path)
     assert first.record().env_steps >= 3000 and second.record().created_at >= first.record().updated_at
+
+
+@pytest.mark.long
+def test_a_paused_run_whose_host_was_killed_has_its_place_again(tmp_path: Path) -> None:
+    run_program(
+        "sweep", *SNAKE, "--steps", "4000", "--save-every", "300", "--seeds", "2", "--jobs", "1", "--name", "one",
+        cwd=tmp_path,
+    )  # fmt: skip
+    sweep = Sweep(tmp_path / "checkpoints" / "one")
+    first, second = sweep.run(0), sweep.run(1)
+    wait_until(lambda: first.record_path.exists() and first.record().env_steps > 600, "the first run to train")
+    queue = sweep.queue_pid()
+    assert queue is not None
+    os.kill(queue, signal.SIGKILL)
+    run_program("pause", "one-001", cwd=tmp_path)
+    os.kill(first.record().pid, signal.SIGKILL)
+    wait_until(lambda: not first.is_alive(), "the host's end")
+    nobody_is_left(tmp_path)
+    run_program("sweep", "resume", "one", cwd=tmp_path)
+    run_program("sweep", "wait", "one", cwd=tmp_path)
+    assert first.record().env_steps >= 4000 and second.record().created_at >= first.record().updated_at
 
 
 @pytest.mark.long
