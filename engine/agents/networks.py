@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -195,22 +196,29 @@ def make_network(
     return NETWORKS[name](stack, frame_shape, actions)
 
 
+def _check_values(name: str, network: nn.Module, values: Any, shape: tuple[int, int]) -> None:
+    """Raise `ConfigError` unless the values that a network of the user's own returned have the shape."""
+    is_tensor = isinstance(values, Tensor)
+    if isinstance(network, nn.Module) and is_tensor and (values.shape, values.dtype) == (shape, torch.float32):
+        return
+    got = f"{values.dtype} {list(values.shape)}".removeprefix("torch.") if is_tensor else type(values).__name__
+    needed = f"must be a module that returns float32 [batch, {shape[1]}]"
+    raise ConfigError("network", f"{name} {needed}, got {got} for a batch of {shape[0]}")
+
+
 @torch.enable_grad()
 def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
     make = import_named(name, "network")
     try:
         network = make(stack, frame_shape, actions)
-        values = network(torch.zeros(2, stack, *frame_shape, dtype=torch.uint8 if len(frame_shape) > 1 else None))
-    except Exception as error:
+        for batch in (1, 3):
+            dtype = torch.uint8 if len(frame_shape) > 1 else torch.float32
+            values = network(torch.zeros(batch, stack, *frame_shape, dtype=dtype))
+            _check_values(name, network, values, (batch, actions))
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
         raise ConfigError("network", f"{name} fails: {described_error(error)}") from error
-    is_tensor = isinstance(values, Tensor)
-    if (
-        not isinstance(network, nn.Module)
-        or not is_tensor
-        or (values.shape, values.dtype) != ((2, actions), torch.float32)
-    ):
-        got = f"{values.dtype} {list(values.shape)}".removeprefix("torch.") if is_tensor else type(values).__name__
-        raise ConfigError("network", f"{name} must be a module that returns float32 [batch, {actions}], got {got}")
     if any(True for _ in network.buffers()):
         raise ConfigError("network", f"{name} has buffers, such as those of BatchNorm, which actors don't receive")
     parameters = dict(network.named_parameters())

@@ -12,8 +12,6 @@ import importlib.util
 import os
 import socket
 import sys
-import sysconfig
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -24,12 +22,10 @@ from engine.config.games import described, games
 from engine.errors import UserError
 from engine.runtime.extras import install_command
 from engine.runtime.text import printable, shortened
+from engine.runtime.users_code import place_of
 
 _EXTRAS = {"minatar": "minatar", "ale_py": "atari", "box2d": "box2d", "pygame": "pygame"}
 """The extras of mario-tui that bring known packages."""
-_NOT_OF_USER = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).parents[1]}/")
-"""What the paths of Python's and the engine's own code begin with."""
-_INSTALLED = ("site-packages", "dist-packages")
 _MOST = 300
 """Most characters of an error of the user's code."""
 
@@ -125,16 +121,6 @@ def described_error(error: BaseException) -> str:
     if isinstance(error, UserError):
         return str(error)
     return f"{type(error).__name__}: {shortened(in_a_line(str(error)), _MOST)}{place_of(error)}"
-
-
-def place_of(error: BaseException) -> str:
-    """` (FILE:LINE)`, or nothing if none of the user's own code is in the traceback."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        path = Path(frame.f_code.co_filename)
-        if not str(path).startswith(_NOT_OF_USER) and not set(_INSTALLED) & set(path.parts):
-            place = f" ({printable(path.name)}:{line})"
-    return place
 
 
 def with_extra(text: str, package: str = "") -> str:

@@ -74,6 +74,8 @@ def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
         case Evaluated():
             del fields["outcome"]
             fields |= {name: fields[name] or None for name in ("stage", "emulator")}
+            if outcome.goal is None:
+                fields |= dict.fromkeys(("clears", "clear_rate", "clear_rate_low", "clear_rate_high"))
             fields["tasks"] = [as_fields(task, outcome) for task in message.tasks]
             own = {}
             for name, found in fields.pop("results").items():

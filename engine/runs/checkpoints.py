@@ -297,13 +297,15 @@ def find_policy(spec: str, run_dir: str | Path | None, progress: OnProgress = _u
     return policy.resolve()
 
 
-def newest_with_policy(run_dir: str | Path | None, game: str | None = None) -> Run | None:
-    """The newest run that has a policy, of a game if it is given."""
+def newest_with_policy(run_dir: str | Path | None, game: str | None = None, task: str | None = None) -> Run | None:
+    """The newest run that has a policy, of a game, and of what is played in it, if they are given."""
     return next(
         (
             run
             for run, record in list_records(run_dir)
-            if game in (None, record.game) and ((run.path / BEST_POLICY_FILE).is_file() or committed(run))
+            if game in (None, record.game)
+            and task in (None, record.task)
+            and ((run.path / BEST_POLICY_FILE).is_file() or committed(run))
         ),
         None,
     )

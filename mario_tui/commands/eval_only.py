@@ -29,10 +29,13 @@ def run(options: argparse.Namespace) -> int:
         if options.resume is not None:
             policy = find_policy(options.resume, asked.get("run_dir"))
         else:
-            game, run_dir = make_config(asked).game, str(asked.get("run_dir", RunConfig.run_dir))
-            newest = newest_with_policy(run_dir, game)
+            config, run_dir = make_config(asked), str(asked.get("run_dir", RunConfig.run_dir))
+            name = config.game_info.tasks
+            needs_task = name in asked and name in config.game_info.network_options  # no other network fits
+            task = config.task_label if needs_task else None
+            newest = newest_with_policy(run_dir, config.game, task)
             if newest is None:
-                raise CheckpointError(f"no run of {game} in {run_dir} has a policy yet")
+                raise CheckpointError(f"no run of {task or config.game} in {run_dir} has a policy yet")
             policy = find_policy(str(newest.path), None)
     except CheckpointError as error:
         raise UserError(f"--eval-only: {error}; for any policy: mario-tui eval POLICY") from None

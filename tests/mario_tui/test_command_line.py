@@ -221,6 +221,8 @@ def test_eval_only_evaluates_the_newest_run_of_the_game(
     assert "stage 1-1 on native: 2/2 clears" in printed.out
     assert "mario-tui: --parallel-envs has no effect with --eval-only\n" in printed.err
     assert refused("--eval-only", "--resume", snake.name, "--game", "tetris").startswith("--game must be snake, as in ")
+    told = "--eval-only: no run of 5x5 in checkpoints has a policy yet"  # no other network fits
+    assert refused("--eval-only", "--game", "snake:5x5").startswith(told)
 
 
 def test_eval_only_without_a_run_names_the_command_that_evaluates_any_policy(

@@ -23,6 +23,25 @@ class Net(nn.Module):
         return self.last(self.calm(self.drop(self.again(self.shared(obs.flatten(1))))))
 
 
+class Squeezed(Net):
+    """Loses the axis of the batch if it holds one observation."""
+
+    def forward(self, obs: Tensor) -> Any:
+        return super().forward(obs).squeeze(0)
+
+
+class Two(Net):
+    """Returns two rows, whatever the batch."""
+
+    def forward(self, obs: Tensor) -> Any:
+        return super().forward(obs)[:2]
+
+
+class Exit(Net):
+    def forward(self, obs: Tensor) -> Any:
+        raise SystemExit(4)
+
+
 class InPlace(Net):
     def forward(self, obs: Tensor) -> Any:
         found = self.shared(obs.flatten(1)).sigmoid()

@@ -18,17 +18,18 @@ from typing import Any
 import gymnasium
 import msgspec
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary, Space
+from gymnasium.spaces import Discrete
 
 from engine.config.fields import ConfigError
 from engine.config.user_code import described_error
+from engine.errors import UserError
+from engine.games.gym.contract import legal_actions, observed, reset_result, shown, step_result
 from engine.games.gym.making import make_environment
 from engine.games.gym.observations import Observations
-from engine.games.gym.spaces import MAX_ACTIONS, MAX_NUMBERS, Spaces, Told, asked_of, parsed
+from engine.games.gym.spaces import MAX_ACTIONS, Spaces, Told, asked_of, parsed
 from engine.games.gym.view import View
 from engine.runtime.text import printable
 
-_ACCEPTED = f"accepted: Box of 1 to {MAX_NUMBERS:,} numbers, images of more, Discrete and MultiBinary"
 _STEPS = 10_000
 """Random steps whose observations are averaged."""
 _SMALLEST_DEVIATION = 1e-6
@@ -97,16 +98,20 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
     made = _open(env, env_args, env_import)
     actions = made.action_space
     if not isinstance(actions, Discrete):
-        raise ConfigError("env", f"{env}: its actions are {_shown(actions)}; accepted: Discrete")
+        raise ConfigError("env", f"{env}: its actions are {shown(actions)}; accepted: Discrete")
     if not actions.n <= MAX_ACTIONS:
         raise ConfigError("env", f"{env} has {actions.n:,} actions; accepted: up to {MAX_ACTIONS:,}")
     try:
-        first, info = made.reset(seed=0)
+        given = made.reset(seed=0)
     except Exception as error:
         raise ConfigError("env", f"{env}: reset raises {described_error(error)}") from None
+    try:
+        first, info = reset_result(given)
+    except UserError as error:
+        raise ConfigError("env", f"{env}: {error}") from None
     spec = made.spec
     spaces = msgspec.structs.replace(
-        _observed(env, made.observation_space),
+        observed(env, made.observation_space),
         asked=asked,
         actions=_action_names(made, int(actions.n)),
         first_action=int(actions.start),
@@ -118,11 +123,17 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
         keys=_keys(made, actions),
         **_done_by_itself(made.unwrapped),
     )
+    parsed(spaces.text())
     seen = Observations(spaces, View(spaces.shape, "float32", 1))
     try:
         seen.checked(first)
+        legal = legal_actions(info, int(actions.n)) if spaces.masked else np.ones(1)
     except Exception as error:
-        raise ConfigError("env", f"{env}: after its reset {described_error(error)}") from None
+        raise ConfigError("env", f"{env}: after its reset: {described_error(error)}") from None
+    try:
+        seen.checked(step_result(made.step(actions.start + np.int64(legal.argmax())))[0])
+    except Exception as error:
+        raise ConfigError("env", f"{env}: in its first step: {described_error(error)}") from None
     if normalize:
         if spaces.kind != "vector":
             raise ConfigError("normalize", f"must be off for {env}, whose observations are not vectors")
@@ -131,7 +142,7 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
         try:
             mean, deviation = _statistics(made, Observations(plain, View(spaces.shape, "float32", 1)), actions)
         except Exception as error:
-            raise ConfigError("env", f"{env}: in random play {described_error(error)}") from None
+            raise ConfigError("env", f"{env}: in random play: {described_error(error)}") from None
         spaces = msgspec.structs.replace(spaces, mean=mean, deviation=deviation, farthest=_FARTHEST)
     return spaces
 
@@ -151,41 +162,6 @@ def _number(value: Any) -> float | None:
         if math.isfinite(number := float(value)):
             return number
     return None
-
-
-def _observed(env: str, space: Space[Any]) -> Spaces:
-    """The kind and shape of observations."""
-    kinds = Spaces(asked=("", "", "", False), kind="vector", shape=(1,), actions=("0",))
-    if isinstance(space, Discrete) and space.n <= MAX_NUMBERS and abs(space.start) <= 2**31:
-        first = int(space.start)
-        return msgspec.structs.replace(kinds, kind="one-hot", shape=(int(space.n),), first_observation=first)
-    if isinstance(space, MultiBinary) or (isinstance(space, Box) and space.dtype is not None):
-        shape = tuple(map(int, space.shape))
-        dtype = np.dtype(space.dtype)
-        if _is_image(space, shape):
-            height, width, *planes = shape
-            planes_first = len(shape) == 3 and shape[0] < shape[2]
-            if planes_first:
-                planes, height, width = [shape[0]], *shape[1:]
-            high = (float(space.high.max()) or 255.0) if isinstance(space, Box) and dtype == np.uint8 else 1.0
-            return msgspec.structs.replace(
-                kinds, kind="image", shape=(height, width, *(planes or (1,))), planes_first=planes_first,
-                brightness=255.0 / high,
-            )  # fmt: skip
-        numbers = int(np.prod(shape))
-        if dtype.kind in "biuf" and 1 <= numbers <= MAX_NUMBERS:
-            return msgspec.structs.replace(kinds, shape=(numbers,))
-    advice = "; gymnasium.wrappers.FlattenObservation makes a Box of it" if not isinstance(space, Box) else ""
-    raise ConfigError("env", f"{env}: its observations are {_shown(space)}; {_ACCEPTED}{advice}")
-
-
-def _is_image(space: Space[Any], shape: tuple[int, ...]) -> bool:
-    """Whether an observation is a picture or a board: two or three axes, of bytes, truth values or shares."""
-    if len(shape) not in (2, 3) or not isinstance(space, Box) or min(sorted(shape)[-2:]) < 3:
-        return False
-    if space.dtype in (np.uint8, np.bool_):
-        return True
-    return len(shape) == 3 and bool((space.low >= 0).all() and (space.high <= 1).all())
 
 
 def _action_names(made: gymnasium.Env[Any, Any], count: int) -> tuple[str, ...]:
@@ -253,11 +229,6 @@ def _statistics(
     exact = np.asarray(found, np.float64)  # in float32, rounding would give constants a deviation
     deviation = exact.std(0)
     return tuple(exact.mean(0).tolist()), tuple(np.where(deviation < _SMALLEST_DEVIATION, 1.0, deviation).tolist())
-
-
-def _shown(space: Space[Any]) -> str:
-    text = printable(" ".join(str(space).split()))
-    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from engine.config.fields import ConfigError
 from engine.config.user_code import described_error
 from engine.envs.episode import LARGEST_RETURN
 from engine.errors import UserError
+from engine.games.gym.contract import check_unchanged, legal_actions, reset_result, step_result
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import GymOptions
 from engine.games.gym.pictures import fitted, of_planes, of_vector
@@ -65,7 +66,7 @@ class Lane:
         self._number, self._make, self._options, self._spaces = number, make, options, spaces
         self._name = label(options.env)
         self._observations, self._seed = observations, seed
-        self._env = make()
+        self._env = self._made()
         self._failures = 0
         self._draws = True
         self.episode = 0
@@ -83,14 +84,14 @@ class Lane:
             self._random = np.random.default_rng(seeds)
             self._previous, self._return = 0, 0.0
             try:
-                observation, info = self._env.reset(seed=int(seeds.generate_state(1)[0]) >> 1)
+                observation, info = reset_result(self._env.reset(seed=int(seeds.generate_state(1)[0]) >> 1))
                 raw = self._observations.checked(observation)
                 idle = int(self._random.integers(self._options.noop_max + 1)) if self._options.noop_max else 0
                 for _ in range(idle):
-                    observation, _, terminated, truncated, info = self._env.step(self._named(0))
+                    observation, _, terminated, truncated, info = step_result(self._env.step(self._named(0)))
                     raw = self._observations.checked(observation)
                     if terminated or truncated:
-                        observation, info = self._env.reset()
+                        observation, info = reset_result(self._env.reset())
                         raw = self._observations.checked(observation)
                 self._lives, self._mask = _lives_of(info), self._mask_of(info)
             except _FAULTS as error:
@@ -107,11 +108,11 @@ class Lane:
             while own_steps < options.frame_skip and not (terminated or truncated):
                 if not (options.sticky_actions and self._random.random() < options.sticky_actions):
                     self._previous = action
-                given = self._env.step(self._named(self._previous))
-                observation, gained, ended, cut, info = given
+                given = step_result(self._env.step(self._named(self._previous)))
+                observation, gained, terminated, cut, info = given
                 own_steps += 1
-                reward += float(gained)
-                terminated, truncated = bool(ended), bool(cut) and not ended
+                reward += gained
+                truncated = cut and not terminated
                 before, self._raw = self._raw, self._observations.checked(observation)
             if not abs(self._return + reward) <= LARGEST_RETURN:
                 raise UserError(f"rewards and their sum must be numbers within 1e15, got {self._return + reward}")
@@ -142,12 +143,12 @@ class Lane:
         if not self._spaces.masked:
             return None
         count = len(self._spaces.actions)
-        mask = np.asarray(info["action_mask"] if not at_end else info.get("action_mask", ())) != 0
-        if mask.shape == (count,) and mask.any():
-            return mask
-        if at_end:
-            return np.ones(count, np.bool_)
-        raise UserError(f"an action_mask must have {count} values, one of them not 0")
+        try:
+            return legal_actions(info, count)
+        except UserError:
+            if at_end:
+                return np.ones(count, np.bool_)
+            raise
 
     def _fail(self, error: BaseException) -> None:
         """Make the environment anew. Raises `HopelessError` if that has been done `_TRIES` times and no episode was
@@ -172,7 +173,12 @@ class Lane:
 
     def _make_anew(self) -> None:
         self.close()
-        self._env = self._make()
+        self._env = self._made()
+
+    def _made(self) -> gymnasium.Env[Any, Any]:
+        env = self._make()
+        check_unchanged(self._options.env, env, self._spaces)
+        return env
 
     def picture(self, largest: NDArray[np.float32] | None) -> NDArray[np.uint8]:
         """The environment's own picture, else its observation; a vector's bars are beside its `largest` numbers."""
@@ -198,10 +204,8 @@ class Lane:
             _LOG.warning("%s can't be closed: %s", self._name, described_error(error))
 
 
-def _lives_of(info: Any) -> float | None:
+def _lives_of(info: dict[str, Any]) -> float | None:
     """The lives that are left, where an environment tells them."""
-    if not isinstance(info, dict):
-        raise UserError(f"info must be a dict, got {type(info).__name__}")
     with contextlib.suppress(TypeError, ValueError):  # an array of several, say
         return float(info["lives"]) if "lives" in info else None
     return None

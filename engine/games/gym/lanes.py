@@ -25,6 +25,8 @@ from engine.protocol.messages import Thought
 _LOG = logging.getLogger(__name__)
 _SLOW_S = 3.0
 """Seconds after which a step is said to hang. Processes that give no heartbeat are ended somewhat later."""
+_WARN_EVERY_S = 10.0
+"""Seconds after a warning until the next: an environment may be slow in each step."""
 
 
 class GymLanes:
@@ -52,7 +54,7 @@ class GymLanes:
         """Begin an episode in some lanes. Returns its first frame and mask in each."""
         begun = []
         for lane in lanes:
-            with self._watch.at(lane):
+            with self._watch.at(lane, "reset"):
                 begun.append(self._lanes[lane].begin())
         return [frame for frame, _ in begun], [mask for _, mask in begun]
 
@@ -103,7 +105,8 @@ class GymLanes:
         pass  # there is no curriculum
 
     def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
-        return self._lanes[lane].picture(self._largest)
+        with self._watch.at(lane, "render"):
+            return self._lanes[lane].picture(self._largest)
 
     def facts(self, lane: int) -> dict[str, int]:
         return {}
@@ -151,13 +154,13 @@ class _Watch:
 
     def __init__(self, name: str, lanes: list[Lane]) -> None:
         self._name, self._lanes = name, lanes
-        self._lane, self._since = -1, 0.0
+        self._lane, self._since, self._what = -1, 0.0, ""
         self._closed = threading.Event()
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
-    def at(self, lane: int) -> _Watch:
-        """Watches the lane until the end of the `with` block."""
-        self._lane, self._since = lane, time.monotonic()
+    def at(self, lane: int, what: str = "") -> _Watch:
+        """Watches the lane until the end of the `with` block. `what` it does; empty: the next step."""
+        self._lane, self._since, self._what = lane, time.monotonic(), what
         return self
 
     def __enter__(self) -> None: ...
@@ -167,13 +170,15 @@ class _Watch:
 
     def _look(self) -> None:
         told = 0.0
+        next_at = 0.0
         while not self._closed.wait(1.0):
-            lane, since = self._lane, self._since
-            if lane >= 0 and since != told and time.monotonic() > since + _SLOW_S:
-                told, at = since, self._lanes[lane]
+            lane, since, what = self._lane, self._since, self._what
+            now = time.monotonic()
+            if lane >= 0 and since != told and now > since + _SLOW_S and now > next_at:
+                told, at, next_at = since, self._lanes[lane], now + _WARN_EVERY_S
                 _LOG.warning(
-                    "%s: lane %d, episode %s, step %s: no answer for %.0f s",
-                    self._name, lane, f"{at.episode:,}", f"{at.steps + 1:,}", _SLOW_S,
+                    "%s: lane %d, episode %s, %s: no answer for %.0f s",
+                    self._name, lane, f"{at.episode:,}", what or f"step {at.steps + 1:,}", _SLOW_S,
                 )  # fmt: skip
 
     def close(self) -> None:

@@ -10,8 +10,9 @@ import gymnasium
 from gymnasium import error
 
 from engine.config.fields import ConfigError
-from engine.config.user_code import described_error, import_module, import_named, in_a_line, place_of, with_extra
+from engine.config.user_code import described_error, import_module, import_named, in_a_line, with_extra
 from engine.runtime.text import did_you_mean
+from engine.runtime.users_code import place_of
 
 _REGISTERING = {"MinAtar": "minatar.gym:register_envs", "ALE": "ale_py:"}
 """What registers the ids of known namespaces; without a function, the import does."""
@@ -39,7 +40,7 @@ def make_environment(env: str, env_args: str, env_import: str, **others: Any) ->
         raise ConfigError("env", in_a_line(str(failure))) from None
     except (Exception, SystemExit) as failure:
         raised = (isinstance(failure, TypeError) and failure.__cause__) or failure  # which Gymnasium raises again
-        if isinstance(raised, TypeError) and not place_of(raised):
+        if isinstance(raised, TypeError) and not place_of(raised) and _arguments(env_args):
             raise ConfigError("env_args", f"{id} does not take them: {in_a_line(str(raised))}") from None
         raise ConfigError("env", f"{id} can't be made: {described_error(raised)}") from None
 

@@ -28,7 +28,8 @@ class Observations:
         self._divide = np.array(spaces.deviation)
         self._dtype = np.float32 if self._shift is None else np.float64
         """Of vectors; float64 with a shift, since float32 would round away small differences of large numbers."""
-        self._raw_shape = (spaces.shape[2], *spaces.shape[:2]) if spaces.planes_first else spaces.shape
+        self._raw_shape = spaces.raw_shape
+        self._brightest = round(255 / spaces.brightness)
         self._flat = spaces.kind == "image" and spaces.shape[2] == 1
 
     def checked(self, observation: Any) -> Raw:
@@ -37,9 +38,9 @@ class Observations:
         spaces = self._spaces
         if spaces.kind == "one-hot":
             number, first = int(observation), spaces.first_observation
-            if not 0 <= number - first < spaces.shape[0]:
+            if number != observation or not 0 <= number - first < spaces.shape[0]:
                 last = first + spaces.shape[0] - 1
-                raise UserError(f"an observation must be between {first} and {last}, got {number}")
+                raise UserError(f"an observation must be a whole number between {first} and {last}, got {observation}")
             vector = np.zeros(spaces.shape, np.float32)
             vector[number - first] = 1.0
             return vector
@@ -59,6 +60,8 @@ class Observations:
             raise UserError(f"an observation has {what}")
         if spaces.kind == "vector":
             return raw
+        if raw.dtype != np.uint8 or self._brightest != 255:
+            self._check_brightness(raw)
         if raw.ndim == 2:
             return raw[:, :, None]
         return raw.transpose(1, 2, 0) if spaces.planes_first else raw
@@ -80,6 +83,14 @@ class Observations:
             pixels = np.asarray(picture.resize(view.size[::-1], Image.Resampling.BOX))
             pixels = pixels if pixels.ndim == 3 else pixels[:, :, None]
         return pixels[:, :, 0] if len(view.frame_shape) == 2 else pixels.transpose(2, 0, 1)
+
+    def _check_brightness(self, raw: Raw) -> None:
+        """Raise `UserError` for an image that is brighter or darker than its space allows, or has shares where that has
+        bytes: it would be all black."""
+        if raw.dtype.kind == "f" and self._brightest == 255:
+            raise UserError(f"an image must have whole numbers from 0 to 255, as its space says, got {raw.dtype}")
+        if raw.dtype.kind != "b" and not (raw.min() >= 0 and raw.max() <= self._brightest):
+            raise UserError(f"an image must be between 0 and {self._brightest}, got {raw.min()} to {raw.max()}")
 
     def _bright(self, raw: Raw) -> NDArray[np.uint8]:
         if raw.dtype == np.bool_:

@@ -79,6 +79,11 @@ class Spaces(msgspec.Struct, frozen=True, kw_only=True):
     (`get_keys_to_action`); empty: no key."""
 
     @property
+    def raw_shape(self) -> tuple[int, ...]:
+        """The shape of an observation as the environment gives it; an image of one plane may lack that axis."""
+        return (self.shape[2], *self.shape[:2]) if self.planes_first else self.shape
+
+    @property
     def is_board(self) -> bool:
         """Whether it is an image of cells."""
         return self.kind == "image" and min(self.shape[:2]) < SMALL

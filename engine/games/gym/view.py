@@ -38,7 +38,7 @@ def view_of(options: GymOptions) -> View:
             raise ConfigError("observation", f"must be auto or raw, got {wanted!r}: {options.env} has no images")
         return View(spaces.shape[:1], "float32", options.frame_stack or 1)
     height, width, planes = spaces.shape
-    if wanted == "raw" or (wanted == "auto" and spaces.is_board):
+    if wanted == "raw" or (wanted == "auto" and (spaces.is_board or planes not in (1, _COLORS))):
         shape = (height, width) if planes == 1 else (planes, height, width)
         return View(shape, "uint8", options.frame_stack or 1)
     found = _VIEW.fullmatch("84x84-gray" if wanted == "auto" else wanted)

@@ -48,6 +48,9 @@ OWN = "tests.support.own_networks"
         ("InPlace", "can't learn: RuntimeError: one of the variables needed for gradient computation"),
         ("Empty", "has no parameters to learn"),
         ("Double", "its parameters must be float32, got float64"),
+        ("Squeezed", r"must be a module that returns float32 \[batch, 2\], got float32 \[2\] for a batch of 1"),
+        ("Two", r"must be a module that returns float32 \[batch, 2\], got float32 \[2, 2\] for a batch of 3"),
+        ("Exit", "fails: SystemExit: 4"),
         ("Pair", r"must be a module that returns float32 \[batch, 2\], got tuple"),
     ],
 )

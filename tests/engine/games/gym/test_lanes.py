@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import gymnasium
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from engine.config.fields import ConfigError
 from engine.config.reading import make_config
@@ -21,6 +25,8 @@ from engine.envs.episode import LARGEST_RETURN
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
 from engine.errors import UserError
+from engine.games.gym import lanes as lanes_module
+from engine.games.gym.contract import observed
 from engine.games.gym.lanes import GymLanes
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import FALLBACK_STEPS
@@ -29,6 +35,7 @@ from engine.games.gym.spaces import CARTPOLE, parsed
 from engine.games.gym.view import View
 from engine.protocol.failures import HopelessError
 from tests.support.gym_envs import CORRIDOR, FAULTY, HERE, SIZE, SQUARES, Faulty
+from tests.support.program import wait_until
 
 
 def lanes_of(game: str, lanes: int = 1, **options: Any) -> Lanes:
@@ -167,20 +174,79 @@ def test_numbered_observations_may_begin_anywhere() -> None:
     spaces = msgspec.structs.replace(parsed(CARTPOLE), kind="one-hot", shape=(3,), first_observation=-1)
     seen = Observations(spaces, View((3,), "float32", 1))
     assert [seen.checked(each).argmax() for each in (-1, 0, 1)] == [0, 1, 2]
-    with pytest.raises(UserError, match="an observation must be between -1 and 1, got 2"):
+    with pytest.raises(UserError, match="an observation must be a whole number between -1 and 1, got 2"):
         seen.checked(2)
+    with pytest.raises(UserError, match=r"got 0\.5"):
+        seen.checked(0.5)
 
 
+@pytest.mark.parametrize(
+    ("high", "image", "said"),
+    [
+        (
+            255,
+            np.full((9, 9, 3), 0.5),
+            "an image must have whole numbers from 0 to 255, as its space says, got float64",
+        ),
+        (255, np.full((9, 9, 3), 300), "an image must be between 0 and 255, got 300 to 300"),
+        (255, np.full((9, 9, 3), -1), "an image must be between 0 and 255, got -1 to -1"),
+        (1, np.full((9, 9, 3), 2, np.uint8), "an image must be between 0 and 1, got 2 to 2"),
+        (1, np.full((9, 9, 3), 1.5), "an image must be between 0 and 1, got 1.5 to 1.5"),
+    ],
+)
+def test_an_image_is_as_bright_as_its_space_says(high: int, image: NDArray[Any], said: str) -> None:
+    spaces = observed("", gymnasium.spaces.Box(0, high, (9, 9, 3), np.uint8))
+    seen = Observations(spaces, View((3, 9, 9), "uint8", 1))
+    with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
+        seen.checked(image)
+    assert seen.frame(seen.checked(np.full((9, 9, 3), high))).max() == 255
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"first_action": 1}, "its actions were Discrete(2, start=1), and are Discrete(2)"),
+        ({"actions": ("a", "b", "c")}, "its actions were Discrete(3), and are Discrete(2)"),
+        ({"shape": (5,)}, "its observations had the shape (5,), now (4,)"),
+        ({"kind": "one-hot"}, "its observations had the kind one-hot, now vector"),
+    ],
+)
+def test_an_environment_that_has_changed_since_is_refused(change: dict[str, Any], said: str) -> None:
+    config = make_config({"game": "gym"})
+    spaces = msgspec.structs.replace(parsed(CARTPOLE), keys={}, **change)
+    with pytest.raises(ConfigError) as refused:
+        make_lanes(config.changed(spaces=spaces.text()), 1, threads=1, seed=0)
+    assert str(refused.value) == f"--env CartPole-v1 has changed: {said}"
+
+
+def test_a_picture_that_does_not_come_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lanes = lanes_of(SQUARES)
+    assert isinstance(lanes, GymLanes)
+    come = threading.Event()
+    monkeypatch.setattr(lanes_module, "_SLOW_S", 0.0)
+    monkeypatch.setattr(lanes._lanes[0]._env.unwrapped, "render", lambda: come.wait())
+    with caplog.at_level(logging.WARNING, "engine"), ThreadPoolExecutor(1) as pool:
+        drawn = pool.submit(lanes.screen, 0)
+        try:
+            wait_until(lambda: "Squares-v0: lane 0, episode 1, render: no answer for" in caplog.text, "the warning")
+        finally:
+            come.set()
+        assert drawn.result().shape == SCREEN_SHAPE
+
+
+@pytest.mark.usefixtures("_fresh")
 def test_an_environment_that_can_not_be_made_anew_ends_the_run_with_the_reason() -> None:
-    lanes = lanes_of(FAULTY, env_args=json.dumps({"fault": "raise", "good": 0}))
+    lanes = lanes_of(FAULTY, env_args=json.dumps({"fault": "raise", "good": 1}))
     assert isinstance(lanes, GymLanes)
 
     def refuse() -> gymnasium.Env[Any, Any]:
         raise ConfigError("env", "can't be made: RuntimeError: port in use")
 
     lanes._lanes[0]._make = refuse
-    with pytest.raises(HopelessError, match=r"lane 0, episode 1, step 1: .*the joint is broken .*port in use"):
-        steps(lanes, 0, 1)
+    with pytest.raises(HopelessError, match=r"lane 0, episode 1, step 2: .*the joint is broken .*port in use"):
+        steps(lanes, 0, 2)
 
 
 def test_a_normalized_vector_has_mean_0_and_deviation_1() -> None:

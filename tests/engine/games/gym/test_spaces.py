@@ -17,6 +17,7 @@ from engine.config.games import game_of
 from engine.config.reading import as_given, followed, load_toml, make_config, with_task
 from engine.envs.factory import describe_task
 from engine.errors import UserError
+from engine.games.gym.contract import observed
 from engine.games.gym.describe import _statistics
 from engine.games.gym.observations import Observations
 from engine.games.gym.spaces import CARTPOLE, Spaces, ask, parsed
@@ -162,6 +163,70 @@ class Broken(gymnasium.Env):
 
 
 @pytest.mark.parametrize(
+    ("method", "result", "said"),
+    [
+        ("reset", "numpy.zeros(2)", "reset must return (observation, info), got an array float64 [2]"),
+        ("reset", "(numpy.zeros(2), None)", "info must be a dict, got NoneType"),
+        ("reset", "(numpy.zeros(3), {})", "after its reset: an observation must have the shape (2,), got (3,)"),
+        (
+            "reset",
+            "(numpy.zeros(2), {'action_mask': [1, 1, 1]})",
+            "after its reset: an action_mask must have 2 values, one of them not 0, got the shape (3,)",
+        ),
+        (
+            "reset",
+            "(numpy.zeros(2), {'action_mask': [0, 0]})",
+            "after its reset: an action_mask must have 2 values, one of them not 0, got only zeros",
+        ),
+        (
+            "step",
+            "(numpy.zeros(2), 0.0, False, {})",
+            "in its first step: step must return (observation, reward, terminated, truncated, info), got 4 values",
+        ),
+        (
+            "step",
+            "(numpy.zeros(2), numpy.ones(1), False, False, {})",
+            "in its first step: a reward must be a number, got an array float64 [1]",
+        ),
+        ("step", "(numpy.zeros(2), '1.5', False, False, {})", "in its first step: a reward must be a number, got str"),
+        (
+            "step",
+            "(numpy.zeros(2), 1, None, False, {})",
+            "in its first step: terminated and truncated must be True or False, got None",
+        ),
+    ],
+)
+def test_what_an_environment_must_give_is_said_before_the_run(
+    method: str, result: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "broken.py"
+    code = f"Broken.{method} = lambda self, *_, **__: {result}"
+    path.write_text(f"{BROKEN}{code}\ngymnasium.register('Broken-v0', Broken)\n")
+    with pytest.raises(ConfigError) as refused:
+        make_config({"game": f"gym:{path}:Broken-v0"})
+    assert refused.value.reason == f"{path}:Broken-v0: {said}"
+
+
+@pytest.mark.parametrize(
+    ("shape", "raw", "frame"),
+    [
+        ((8, 8, 12), (8, 8, 12), (12, 8, 8)),  # a chess board
+        ((12, 8, 8), (12, 8, 8), (12, 8, 8)),
+        ((4, 84, 84), (4, 84, 84), (4, 84, 84)),  # frames that were stacked
+        ((10, 9, 4), (10, 9, 4), (4, 10, 9)),
+        ((4, 10, 9), (4, 10, 9), (4, 10, 9)),
+    ],
+)
+def test_planes_are_the_axis_that_differs(shape: tuple[int, ...], raw: tuple[int, ...], frame: tuple[int, ...]) -> None:
+    spaces = msgspec.structs.replace(
+        observed("", gymnasium.spaces.Box(0, 255, shape, np.uint8)), asked=("Board-v0", "{}", "none", False)
+    )
+    assert spaces.raw_shape == raw
+    config = make_config({"game": "gym"}).changed(spaces=spaces.text(), env="Board-v0")
+    assert config.spec.frame_shape == frame
+
+
+@pytest.mark.parametrize(
     ("code", "said"),
     [
         ("import nowhere", "needs the module nowhere, which is not installed (broken.py:12)"),
@@ -176,7 +241,11 @@ class Broken(gymnasium.Env):
         ),
         (
             "",
-            "FILE:Broken-v0: in random play LinAlgError: Last 2 dimensions of the array must be square (broken.py:10)",
+            "FILE:Broken-v0: in its first step: LinAlgError: Last 2 dimensions of the array must be square (brok",
+        ),
+        (
+            "Broken.step = lambda self, action, n=[9]: (numpy.zeros(2), n.append(n[-1] - 1) or 1 / n[-1], 0, 0, {})",
+            "FILE:Broken-v0: in random play: ZeroDivisionError: division by zero (broken.py:12)",
         ),
     ],
 )
