@@ -115,12 +115,14 @@ def _completed(values: Mapping[str, Any], beneath: Mapping[str, Any]) -> Followi
     chosen, because_of = {}, {}
     for kind, names in _KINDS.items():
         kinds = names()
+        chosen[kind] = given.get(kind, below.get(kind, kinds[0]))
+        if kind in given or kind in below:
+            continue
         needs = [name for name, value in given.items() if not _fits(name, value, kind, kinds[0])]
         fit = [one for one in kinds if all(_fits(name, value, kind, one) for name, value in given.items())]
         if kind == "game":
             fit = [one for one in fit if described(one).chosen_by_options]
-        chosen[kind] = given.get(kind, below.get(kind, kinds[0]))
-        if kind not in given and kind not in below and needs and len(fit) == 1:
+        if needs and len(fit) == 1:
             chosen[kind], because_of[kind] = fit[0], needs
     for kind, value in chosen.items():
         check(COMMON[kind], value)

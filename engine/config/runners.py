@@ -7,6 +7,7 @@ budget, panels and checks follow from the row. Importing this imports nothing he
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,7 @@ RUNNERS = {
 _OF_SOME = frozenset[str]().union(*(info.options for info in RUNNERS.values()))
 
 
+@cache
 def runners_with(name: str) -> tuple[str, ...]:
     """The runners that have an option."""
     return tuple(each for each, info in RUNNERS.items() if name not in _OF_SOME or name in info.options)
