@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.runs.registry import LATEST, list_runs
+from engine.runs.registry import LATEST, SWEEP_FILE, list_runs
 from engine.runs.run import Run, is_run
-from engine.runs.sweep import SWEEP_FILE, Sweep, list_sweeps
+from engine.runs.sweep import Sweep, list_sweeps
 
 _RunOrSweep = TypeVar("_RunOrSweep", Run, Sweep)
 

@@ -36,6 +36,8 @@ from engine.runtime.home import program_folder
 
 _CLOCK_TOLERANCE_S = 24 * 3600.0
 _MAX_PATH_BYTES = 2**16
+SWEEP_FILE = "sweep.json"
+"""Is in the folder of a sweep, in which the folders of its runs lie."""
 LATEST = "latest"
 """Stands for the newest run."""
 
@@ -111,8 +113,8 @@ def delete_run(run: Run) -> None:
 
 
 def list_runs(run_dir: str | Path | None = None) -> list[Run]:
-    """Runs of this user, newest first: those in `run_dir`; without it, those in `checkpoints` of the working directory
-    and all registered ones. Raises `UserError` if they can't be listed."""
+    """Runs of this user, newest first: those in `run_dir` and in the sweeps there; without it, those in `checkpoints`
+    of the working directory and all registered ones. Raises `UserError` if they can't be listed."""
     return [run for run, _ in list_records(run_dir)]
 
 
@@ -120,7 +122,9 @@ def list_records(run_dir: str | Path | None = None) -> list[tuple[Run, RunRecord
     """The same runs as `list_runs`, each with its record."""
     folder = Path(run_dir or RunConfig.run_dir)
     try:
-        found = {path.parent.resolve() for path in folder.glob(f"*/{RECORD_FILE}")}
+        sweeps = (path.parent for path in folder.glob(f"*/{SWEEP_FILE}"))
+        records = (path for each in (folder, *sweeps) for path in each.glob(f"*/{RECORD_FILE}"))
+        found = {path.parent.resolve() for path in records}
         if run_dir is None:
             found |= _registered()
     except OSError as error:  # a dead mount, a working directory that was deleted

@@ -23,16 +23,17 @@ from typing import Annotated, Any, BinaryIO, Literal
 import msgspec
 import psutil
 
+from engine.config.run_config import RunConfig
 from engine.config.run_name import is_run_name
 from engine.errors import UserError
 from engine.runs.annotation import Annotation
-from engine.runs.registry import name_error
+from engine.runs.registry import SWEEP_FILE, name_error
 from engine.runs.run import Run, path_digest, utf8_path
-from engine.runtime.files import lock_exclusively, open_regular, read_bounded, write_atomically
+from engine.runtime.files import is_own, lock_exclusively, open_regular, read_bounded, write_atomically
 from engine.runtime.home import program_folder
 from engine.runtime.json_text import read_json
 
-SWEEP_FILE, TRIES_FILE, LOG_FILE = "sweep.json", "tries.json", "sweep.log"
+TRIES_FILE, LOG_FILE = "tries.json", "sweep.log"
 LOCK_FILE, PLAN_LOCK_FILE = "sweep.lock", "plan.lock"
 MOST_RUNS = 2000
 TRIES = 2
@@ -279,15 +280,21 @@ def _is_made(folder: Path) -> bool:
 
 
 def list_sweeps() -> list[Sweep]:
-    """The sweeps that this user has made here and that still exist, newest first."""
-    found = list[tuple[float, Sweep]]()
+    """The sweeps that this user has made, and those in `checkpoints` of the working directory, newest first."""
+    found = dict[Path, tuple[float, Sweep]]()
+    here = Path(RunConfig.run_dir)
+    with contextlib.suppress(OSError):
+        for file in here.glob(f"*/{SWEEP_FILE}"):
+            if is_own(file.parent) and is_own(file):
+                sweep = Sweep(file.parent)
+                found[sweep.path] = file.stat().st_mtime, sweep
     with contextlib.suppress(OSError):
         for entry in _marks().glob("[!.]*"):  # names with a dot are temporary files of `write_atomically`
             with contextlib.suppress(OSError, ValueError, UserError):
                 mark = read_json(entry, _Mark, _MAX_BYTES)
                 if (sweep := Sweep(Path(mark.path))).path.joinpath(SWEEP_FILE).is_file():
-                    found.append((mark.created_at or (sweep.path / SWEEP_FILE).stat().st_mtime, sweep))
-    return [sweep for _, sweep in sorted(found, key=lambda each: each[0], reverse=True)]
+                    found[sweep.path] = mark.created_at or (sweep.path / SWEEP_FILE).stat().st_mtime, sweep
+    return [sweep for _, sweep in sorted(found.values(), key=lambda each: each[0], reverse=True)]
 
 
 def setting_key(settings: Mapping[str, Any]) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from engine.errors import UserError
 from engine.runs.annotation import Annotation, read_annotation
-from engine.runs.registry import list_records
+from engine.runs.registry import SWEEP_FILE, list_records
 from engine.runs.run import Run, RunRecord
-from engine.runs.sweep import SWEEP_FILE, Sweep, SweepPlan
+from engine.runs.sweep import Sweep, SweepPlan
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import statistics
 from pathlib import Path
@@ -22,7 +23,8 @@ from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runs.checkpoints import committed
-from engine.runs.registry import create_run
+from engine.runs.lookup import find_sweep
+from engine.runs.registry import create_run, list_runs
 from engine.runs.run import Run, is_run
 from engine.runs.sweep import Member, Search, Sweep, SweepPlan, create_sweep, list_sweeps
 from engine.runtime.home import program_folder
@@ -128,6 +130,20 @@ def test_a_renamed_sweep_has_its_runs(tmp_path: Path) -> None:
     assert how_to_go_on(moved) == "it was copied or moved here, so it can only be looked at"
     moved.write_plan(msgspec.structs.replace(plan, name="../../elsewhere"))
     assert Sweep(moved.path).run(0).path == moved.path / "after-001"
+
+
+def test_a_copied_sweep_is_listed_with_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = SweepPlan(options={"game": "snake"}, jobs=1, threads=1, members=(Member({}, 0),))
+    sweep = create_sweep(tmp_path / "from" / "checkpoints", "rates", plan)
+    create_run(make_config({"game": "snake", "run_dir": str(sweep.path)}), sweep.run(0).name)
+    shutil.copytree(sweep.path, tmp_path / "to" / "checkpoints" / "rates")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user's"))
+    monkeypatch.chdir(tmp_path / "to")
+    copied = tmp_path / "to" / "checkpoints" / "rates"
+    assert [each.path for each in list_sweeps()] == [copied]
+    assert [run.path for run in list_runs()] == [copied / "rates-001"]
+    with pytest.raises(UserError, match="was not made here by you"):
+        find_sweep("rates").own_plan()
 
 
 def test_sweeps_of_the_same_second_are_numbered(tmp_path: Path) -> None:

@@ -68,13 +68,12 @@ async def test_a_real_run_is_followed_until_it_is_lost(tmp_path: Path) -> None:
 
 async def test_a_name_may_be_longer_than_the_screen(tmp_path: Path) -> None:
     run, _ = folder_of_runs(tmp_path, long="finished", short="finished")
-    record = run.record()
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
         for length in (60, 79, 120):
-            record.name = "n" * length
-            run.write_record(record)
-            await until(pilot, lambda: record.name in names(app), "the name")
+            name = "n" * length
+            run = Run(run.path.rename(tmp_path / name))
+            await until(pilot, lambda name=name: name in names(app), "the name")
 
 
 async def test_a_change_touches_one_cell_and_neither_cursor_nor_scroll(
