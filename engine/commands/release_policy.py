@@ -50,7 +50,7 @@ _LEAST_SHARE = 0.8
 def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> policies.Card:
     """Store a policy as `name` and write its card. Raises `UserError` if the file is not a policy."""
     metadata = policy_metadata(policy)
-    target = into / f"{name}.safetensors"
+    target = _weights(name, into)
     into.mkdir(parents=True, exist_ok=True)
     game = game_of(metadata["game"])
     first, *others = game.judged.values()
@@ -82,6 +82,12 @@ def ship(policy: Path, into: Path, name: str, command: str, minutes: float) -> p
     return card
 
 
+def _weights(name: str, folder: Path) -> Path:
+    """The file of a policy whose card is in the folder. Most of the package's are in `checkpoints/more-policies`."""
+    known = policies.path_of(name) if folder == policies.folder() else None
+    return known or folder / f"{name}.safetensors"
+
+
 def judge(folder: Path) -> None:
     """Play the policies in a folder again whose games have several conditions, and rewrite their cards."""
     for card in policies.cards(folder):
@@ -90,7 +96,7 @@ def judge(folder: Path) -> None:
             continue
         rates = []
         for name, judged in columns.items():
-            rates.append(_rate(folder / f"{card.name}.safetensors", *judged))
+            rates.append(_rate(_weights(card.name, folder), *judged))
             print(f"{card.name}: {name}: {rates[-1].clears} of {rates[-1].episodes}", file=sys.stderr, flush=True)
         policies.write_card(msgspec.structs.replace(card, rates=rates), folder)
 

@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from engine.commands.release_policy import _distill_command, source_of
+from engine.commands.release_policy import _distill_command, _weights, source_of
 from engine.config.conditions import Conditions
 from engine.config.games import game_of
 from engine.errors import UserError
@@ -65,6 +65,11 @@ def test_what_a_card_says_of_a_distilled_policy(tmp_path: Path) -> None:
     searched = {"game": "mario", "teachers": ["7-4"], "network": "small", "seed": 1}
     searched["actions"] = list(ACTION_SETS["simple"])
     assert _distill_command(searched) == "mario-tui distill 7-4 --network small --seed 1 --actions simple"
+
+
+def test_a_policy_is_judged_again_and_replaced_where_its_weights_lie(tmp_path: Path) -> None:
+    assert all(_weights(card.name, policies.folder()).is_file() for card in policies.cards())
+    assert _weights("mario-1-1", tmp_path) == tmp_path / "mario-1-1.safetensors"
 
 
 def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
