@@ -21,6 +21,7 @@ from textual.screen import Screen
 from engine.config.fields import must_be_one_of
 from engine.host.client import HostProcess
 from engine.protocol.messages import Failed, State
+from engine.runs.lookup import how_to_name
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep
 from engine.runtime.text import printable, shortened
@@ -345,6 +346,6 @@ class MarioApp(TypeAheadApp[None]):
         if status.is_active:
             how = {"paused": "is paused", "stopping": "is stopping"}.get(self._left_in or status, "keeps running")
             how = f"is {record.reason}" if status is RunStatus.SILENT else how
-            print(printable(f"{run.name} {how}. Reattach with: {program()} attach {run.name}"))
+            print(printable(f"{run.name} {how}. Reattach with: {program()} attach {how_to_name(run)}"))
         is_own = self._host is not None and self._host.run.path == run.path and self._host.ended
         return exit_status(run, None) if status is RunStatus.LOST and is_own else 0

@@ -8,6 +8,7 @@ import sys
 from engine.errors import UserError
 from engine.host.client import HostProcess, InvalidMessage
 from engine.protocol.messages import Failed, Finished, Log, Progress
+from engine.runs.lookup import how_to_name
 from engine.runs.run import ACTIVE
 from engine.runtime.text import printable
 from mario_tui.data.exit_status import exit_status
@@ -28,7 +29,7 @@ def train_detached(plan: Plan, as_json: bool) -> int:
         print(f"mario-tui: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        text = f"mario-tui: {host.run.name} is left starting; to end it: mario-tui stop {host.run.name}"
+        text = f"mario-tui: {host.run.name} is left starting; to end it: mario-tui stop {how_to_name(host.run)}"
         print(printable(text), file=sys.stderr)
         raise
     if not isinstance(end, Progress):

@@ -28,6 +28,7 @@ from engine.host.preflight import check_start
 from engine.runs.annotation import Annotation, write_annotation
 from engine.runs.checkpoints import OnProgress, committed, find_source, read_manifest
 from engine.runs.initial_policy import options_of_policy, with_located_policy
+from engine.runs.lookup import how_to_name
 from engine.runs.registry import create_run, delete_run, list_records, name_error, was_created_here
 from engine.runs.run import CONFIG_FILE, Run, read_config
 from engine.runs.trust import check_code, mark_own
@@ -224,7 +225,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = l
     source = find_source(resume, asked.get("run_dir"), progress)
     if source.run is not None and source.run.is_alive():
         machine = source.run.record().elsewhere
-        how = f" on {machine}; attach to it there" if machine else f"; use: mario-tui attach {source.run.name}"
+        how = f" on {machine}; attach to it there" if machine else f"; use: mario-tui attach {how_to_name(source.run)}"
         raise UserError(f"--resume: {source.run.name} is running{how}")
     before = read_config(source.path / CONFIG_FILE)
     kept = before if source.run is None else _kept(source.run, before)

@@ -196,14 +196,13 @@ def make_network(
     return NETWORKS[name](stack, frame_shape, actions)
 
 
-def _check_values(name: str, network: nn.Module, values: Any, shape: tuple[int, int]) -> None:
+def _check_values(name: str, values: Any, shape: tuple[int, int]) -> None:
     """Raise `ConfigError` unless the values that a network of the user's own returned have the shape."""
     is_tensor = isinstance(values, Tensor)
-    if isinstance(network, nn.Module) and is_tensor and (values.shape, values.dtype) == (shape, torch.float32):
+    if is_tensor and (values.shape, values.dtype) == (shape, torch.float32):
         return
     got = f"{values.dtype} {list(values.shape)}".removeprefix("torch.") if is_tensor else type(values).__name__
-    needed = f"must be a module that returns float32 [batch, {shape[1]}]"
-    raise ConfigError("network", f"{name} {needed}, got {got} for a batch of {shape[0]}")
+    raise ConfigError("network", f"{name} must return float32 {list(shape)} for a batch of {shape[0]}, got {got}")
 
 
 @torch.enable_grad()
@@ -211,16 +210,18 @@ def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) 
     make = import_named(name, "network")
     try:
         network = make(stack, frame_shape, actions)
-        for batch in (1, 3):
+        if not isinstance(network, nn.Module):
+            raise ConfigError("network", f"{name} must make a torch.nn.Module, got {type(network).__name__}")
+        if any(True for _ in network.buffers()):
+            raise ConfigError("network", f"{name} has buffers, such as those of BatchNorm, which actors don't receive")
+        for batch in (3, 1):
             dtype = torch.uint8 if len(frame_shape) > 1 else torch.float32
             values = network(torch.zeros(batch, stack, *frame_shape, dtype=dtype))
-            _check_values(name, network, values, (batch, actions))
+            _check_values(name, values, (batch, actions))
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError("network", f"{name} fails: {described_error(error)}") from error
-    if any(True for _ in network.buffers()):
-        raise ConfigError("network", f"{name} has buffers, such as those of BatchNorm, which actors don't receive")
     parameters = dict(network.named_parameters())
     if other := {str(each.dtype).removeprefix("torch.") for each in parameters.values()} - {"float32"}:
         raise ConfigError("network", f"{name}: its parameters must be float32, got {', '.join(sorted(other))}")

@@ -231,7 +231,8 @@ def _is_starting(run: Run) -> bool:
 
 
 def _take_over(run: Run) -> None:
-    """Let a run that is locked for a new host not be in the state in which a killed one has left it."""
+    """Mark a run as starting if its last host was killed while it was active, so that nobody reads `paused` before the
+    new host's first record. The run must be locked."""
     record = run.record()
     if record.state in ACTIVE and record.state != "starting":
         record.state, record.reason = "starting", ""

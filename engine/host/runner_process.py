@@ -33,14 +33,15 @@ class RunnerProcess(RunnerLink):
         self._context = multiprocessing.get_context("spawn")
         self._screen = FrameMailbox(self._context)
         self._hung = False
-        self._last: Report | None = None  # but for beats; a warning says what the process waits for
+        self._warning = ""  # since the last beat: what it may wait for
         self._spawned: SpawnProcess | None = None
         self._deadline = math.inf  # CLOCK_MONOTONIC, written by the reading thread; silence beyond it means hung
 
     def start(self, resume_from: Path | None) -> None:
         """If the system refuses to start the process, or a thread for it, that is reported like its failure."""
         self.ready, self._hung, self._deadline = False, False, time.monotonic() + self._start_s
-        self._process = self._spawned = self._last = None
+        self._process = self._spawned = None
+        self._warning = ""
         try:
             commands, reports = CommandQueue(), ReportQueue()
             process = self._spawned = self._context.Process(
@@ -70,9 +71,7 @@ class RunnerProcess(RunnerLink):
         code = None if self._spawned is None else self._spawned.exitcode
         if self._hung:
             hung = "hung" if self.ready else f"did not start within {self._start_s:g} s"
-            last = self._last
-            why = f" ({last.text})" if isinstance(last, Log) and last.level == "warning" else ""
-            return f"the runner process {hung}{why}"
+            return f"the runner process {hung}" + (f" ({self._warning})" if self._warning else "")
         return f"the runner process crashed ({how_it_ended(code)})"
 
     # ------------------------------------------------------------------------------------------ in threads
@@ -81,8 +80,11 @@ class RunnerProcess(RunnerLink):
         """Also extend the deadline."""
         self.ready = self.ready or isinstance(report, Ready)
         silence_s = report.within_s if isinstance(report, Beat) else self._beat_s
-        if not isinstance(report, Beat):
-            self._last = report
+        match report:
+            case Beat():
+                self._warning = ""
+            case Log(level="warning", text=text):
+                self._warning = text
         self._deadline = time.monotonic() + (silence_s if self.ready else max(silence_s, self._start_s))
         super()._take(report, loop)
 

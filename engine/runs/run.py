@@ -198,7 +198,8 @@ class Run:
             return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
         record.name = self.name  # the folder may have been copied or moved since
         if record.checkpoint is not None:
-            record.checkpoint = str(self.path / Path(record.checkpoint).name)
+            checkpoint = self.path / Path(record.checkpoint).name
+            record.checkpoint = str(checkpoint) if checkpoint.name.startswith("step-") and checkpoint.is_dir() else None
         if record.state in ACTIVE and not self.is_alive():
             record.state = "lost"
         elif record.state in ACTIVE and (silence_s := _silence_s(record)) >= SILENCE_S:
@@ -306,7 +307,7 @@ def initial_record(run: Run, config: Description, state: State, at: float, reaso
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, which has begun then."""
+    """Whether a folder holds a run that has begun: it has a record then."""
     return (folder / RECORD_FILE).is_file()
 
 

@@ -40,6 +40,8 @@ TRIES = 2
 """How often a run is begun, the first time included, before it counts as failed."""
 STARTUP_SETTINGS = 4
 """Settings that have a finished run before any is pruned. Optuna's default is 5, more than small grids can spare."""
+NOT_OWN = "was not made here by you, so it can only be looked at"
+"""Of a sweep that was copied, moved, or changed by something else than this program."""
 _MAX_BYTES = 2**24
 _Scalar = str | int | float | bool | None
 _Values = dict[str, _Scalar]
@@ -154,7 +156,7 @@ class Sweep:
         with contextlib.suppress(OSError, ValueError):
             if hashlib.sha256(content).hexdigest() in self._mark().digests:
                 return self._decoded(content)
-        raise UserError(f"{self.path}: was not made here by you, so its options are not used; start a new sweep")
+        raise UserError(f"{self.path}: {NOT_OWN}")
 
     @contextlib.contextmanager
     def changed_plan(self) -> Iterator[tuple[SweepPlan, Callable[[SweepPlan], None]]]:
@@ -280,21 +282,22 @@ def _is_made(folder: Path) -> bool:
 
 
 def list_sweeps() -> list[Sweep]:
-    """The sweeps that this user has made, and those in `checkpoints` of the working directory, newest first."""
-    found = dict[Path, tuple[float, Sweep]]()
+    """The sweeps that this user has made, newest first; then others in `checkpoints` of the working directory."""
+    found = dict[Path, tuple[bool, float, Sweep]]()
     here = Path(RunConfig.run_dir)
     with contextlib.suppress(OSError):
         for file in here.glob(f"*/{SWEEP_FILE}"):
-            if is_own(file.parent) and is_own(file):
-                sweep = Sweep(file.parent)
-                found[sweep.path] = file.stat().st_mtime, sweep
+            with contextlib.suppress(OSError, UserError):
+                if is_own(file.parent) and is_own(file):
+                    sweep = Sweep(file.parent)
+                    found[sweep.path] = False, file.stat().st_mtime, sweep
     with contextlib.suppress(OSError):
         for entry in _marks().glob("[!.]*"):  # names with a dot are temporary files of `write_atomically`
             with contextlib.suppress(OSError, ValueError, UserError):
                 mark = read_json(entry, _Mark, _MAX_BYTES)
                 if (sweep := Sweep(Path(mark.path))).path.joinpath(SWEEP_FILE).is_file():
-                    found[sweep.path] = mark.created_at or (sweep.path / SWEEP_FILE).stat().st_mtime, sweep
-    return [sweep for _, sweep in sorted(found.values(), key=lambda each: each[0], reverse=True)]
+                    found[sweep.path] = True, mark.created_at or (sweep.path / SWEEP_FILE).stat().st_mtime, sweep
+    return [sweep for *_, sweep in sorted(found.values(), key=lambda each: each[:2], reverse=True)]
 
 
 def setting_key(settings: Mapping[str, Any]) -> str:

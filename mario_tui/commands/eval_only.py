@@ -35,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
             task = config.task_label if needs_task else None
             newest = newest_with_policy(run_dir, config.game, task)
             if newest is None:
-                raise CheckpointError(f"no run of {task or config.game} in {run_dir} has a policy yet")
+                what = " ".join(filter(None, (config.game, task)))
+                raise CheckpointError(f"no run of {what} in {run_dir} has a policy yet")
             policy = find_policy(str(newest.path), None)
     except CheckpointError as error:
         raise UserError(f"--eval-only: {error}; for any policy: mario-tui eval POLICY") from None

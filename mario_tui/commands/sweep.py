@@ -17,7 +17,7 @@ from engine.config.run_config import COMMON, RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.annotation import Annotation
-from engine.runs.lookup import find_sweep
+from engine.runs.lookup import find_sweep, how_to_name
 from engine.runs.registry import LATEST
 from engine.runs.sweep import Member, Search, SweepPlan, create_sweep
 from engine.runtime.text import printable
@@ -188,7 +188,7 @@ def _start(arguments: list[str]) -> int:
     for text in warnings:
         print(f"note: {text}")
     print(printable(f"folder {sweep.path}"))
-    print(f"see: mario-tui sweep watch {sweep.name}, or sweep status")
+    print(f"see: mario-tui sweep watch {how_to_name(sweep)}, or sweep status")
     return 0
 
 
@@ -199,7 +199,7 @@ def _watch(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     sweep = find_sweep(options.sweep)
     sweep.plan()
-    need_terminal(f"mario-tui sweep status {sweep.name}")
+    need_terminal(f"mario-tui sweep status {how_to_name(sweep)}")
     from mario_tui.app import MarioApp
 
     return MarioApp(read_only=options.read_only, sweep=sweep).run_in_terminal()

@@ -11,7 +11,7 @@ import time
 import msgspec
 
 from engine.errors import UserError
-from engine.runs.lookup import find_sweep
+from engine.runs.lookup import find_sweep, how_to_name
 from engine.runs.sweep import Member, Sweep
 from mario_tui.commands.options import Parser
 from mario_tui.commands.sweep_options import (
@@ -23,10 +23,9 @@ from mario_tui.commands.sweep_options import (
     check_runs,
     cluster_of,
 )
-from mario_tui.data.exit_status import failed_line
 from mario_tui.data.format import counted
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.sweep_table import how_to_go_on, is_done, results_of, states_text
+from mario_tui.data.sweep_table import failed_lines, how_to_go_on, is_done, results_of, states_text
 from mario_tui.launch import asked_options
 from mario_tui.sweep_queue import start_queue, status_of, stop_runs
 
@@ -50,7 +49,7 @@ def stop(arguments: list[str]) -> int:
     if is_done(plan, results_of(sweep, plan)):
         print(f"{sweep.name}: all runs are done")
     else:
-        print(f"{sweep.name}: stopped; {how_to_go_on(sweep)}")
+        print(f"{sweep.name}: {'stopped; ' * sweep.is_own}{how_to_go_on(sweep)}")
     return 0
 
 
@@ -82,7 +81,7 @@ def resume(arguments: list[str]) -> int:
         left = [run.name for run in runs if run.name not in plan.pruned and status_of(run) in again]
         sweep.write_tries(sweep.tries() | dict.fromkeys(left, 0))
     start_queue(sweep)
-    print(f"{sweep.name}: resumed; see: mario-tui sweep watch {sweep.name}")
+    print(f"{sweep.name}: resumed; see: mario-tui sweep watch {how_to_name(sweep)}")
     return 0
 
 
@@ -130,9 +129,8 @@ def wait(arguments: list[str]) -> int:
             if is_done(plan, results):
                 return 0
             print(f"mario-tui: {sweep.name}: {states_text(results)}; {how_to_go_on(sweep)}", file=sys.stderr)
-            for member in (member for result in results for member in result.members):
-                if member.state == RunStatus.FAILED and member.record is not None:
-                    print(f"mario-tui: {failed_line(member.run, member.record.reason)}", file=sys.stderr)
+            for line in failed_lines(sweep, results):
+                print(f"mario-tui: {line}", file=sys.stderr)
             return 1
         time.sleep(_POLL_S)
 

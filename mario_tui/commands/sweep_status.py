@@ -18,15 +18,14 @@ from engine.runs.lookup import NO_SWEEPS, find_sweep
 from engine.runs.sweep import Sweep, SweepPlan, list_sweeps
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser
-from mario_tui.data.exit_status import failure
 from mario_tui.data.format import counted, duration
-from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_table import (
     EXPLAINED,
     SettingResult,
     as_csv,
     as_markdown,
     commands_of,
+    failed_lines,
     how_to_go_on,
     is_done,
     member_row,
@@ -114,16 +113,8 @@ def _print_table(
     console.print(_table(columns, console.width, gives_way))
     if not by_run:
         console.print(EXPLAINED, markup=False)
-    for member in members:
-        if member.state in (RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED):
-            why, log = (
-                ("could not be started", sweep.log_path)
-                if member.record is None
-                else (failure(member.record), member.run.log_path)
-            )
-            console.print(
-                printable(f"{member.run.name} {member.state}: {why}; log: {log}"), markup=False, soft_wrap=True
-            )
+    for line in failed_lines(sweep, results):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _table(columns: dict[str, list[str]], room: int, gives_way: Sequence[tuple[str, list[str] | None]]) -> Table:

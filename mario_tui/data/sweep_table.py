@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config.fields import flag
+from engine.runs.lookup import how_to_name
 from engine.runs.run import ACTIVE, Run, RunRecord, is_run
-from engine.runs.sweep import STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, setting_key
+from engine.runs.sweep import NOT_OWN, STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, setting_key
 from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
+from mario_tui.data.exit_status import failure
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.sweep_statistics import Sample, estimate, improves
 
@@ -148,12 +150,24 @@ def states_text(results: Iterable[SettingResult]) -> str:
 def how_to_go_on(sweep: Sweep) -> str:
     """What the user can do with a sweep without a queue."""
     if sweep.is_own:
-        return f"to go on: mario-tui sweep resume {sweep.name}"
-    return "it was copied or moved here, so it can only be looked at"
+        return f"to go on: mario-tui sweep resume {how_to_name(sweep)}"
+    return NOT_OWN
+
+
+def failed_lines(sweep: Sweep, results: Iterable[SettingResult]) -> list[str]:
+    """A line for each run that has failed or was lost: why, and which log tells more."""
+    lines = []
+    for member in (member for result in results for member in result.members):
+        if member.state in (RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED):
+            why, log = "could not be started", sweep.log_path
+            if member.record is not None:
+                why, log = failure(member.record), member.run.log_path
+            lines.append(printable(f"{member.run.name} {member.state}: {why}; log: {log}"))
+    return lines
 
 
 def row(result: SettingResult, first: SettingResult | None) -> dict[str, Any]:
-    """A setting as flat values, compared with the first one."""
+    """A setting for JSON, compared with the first one."""
     values: dict[str, Any] = {
         "setting": setting_text(result.settings), "options": result.settings, "done": result.done,
         "runs": len(result.members), "pruned": result.is_pruned, "env_steps": result.env_steps,

@@ -335,7 +335,8 @@ def _others_of_its_game(run: Run) -> list[Run]:
     """Raises `UserError` if the run is gone."""
     game = run.record().game
     listed = list_records(run.path.parent)
-    found = (other for other, record in listed if record.game == game and other.path != run.path)
+    beside = ((other, record) for other, record in listed if other.path.parent == run.path.parent)  # not in a sweep
+    found = (other for other, record in beside if record.game == game and other.path != run.path)
     return list(islice(found, _MOST_OTHERS))
 
 

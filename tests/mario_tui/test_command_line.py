@@ -19,7 +19,7 @@ from engine.errors import UserError
 from engine.host.host_events import recorded
 from engine.protocol.messages import Evaluation
 from engine.runs import checkpoints
-from engine.runs.lookup import find_run, find_sweep
+from engine.runs.lookup import find_run, find_sweep, how_to_name
 from engine.runs.registry import create_run, delete_run, list_runs
 from engine.runs.run import RECORD_FILE, Run
 from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
@@ -111,11 +111,18 @@ def test_a_name_in_two_folders_is_the_one_here(tmp_path: Path, monkeypatch: pyte
         monkeypatch.chdir(tmp_path / folder)
         assert find_run("base").path == base.path and find_sweep("rates").path == sweep.path
         assert find_run("rates-001").path.parent == sweep.path
+        assert (how_to_name(base), how_to_name(sweep)) == ("base", "rates")
+        assert find_run("rates-001", tmp_path / folder / "checkpoints").path.parent == sweep.path
+    create_run(RunConfig(run_dir=str(tmp_path / "b" / "checkpoints" / "rates")), "base")
+    assert find_run("base").path == made["b"][0].path  # not the one in the sweep
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
+    assert how_to_name(made["a"][0]) == str(made["a"][0].path) and how_to_name(made["a"][1]) == str(made["a"][1].path)
+    assert refused("sweep", "stop", "base").startswith("base: is a run, not a sweep")
+    assert refused("attach", "rates").startswith("rates: is a sweep, not a run")
     for name, command in (("base", ["attach"]), ("rates-001", ["eval"]), ("rates", ["sweep", "stop"])):
         told = refused(*command, name)
-        assert told.startswith(f"{name}: 2 have this name; give one of the paths: ")
+        assert re.match(rf"{name}: [23] have this name; give one of the paths: ", told)
         assert all(str(tmp_path / folder / "checkpoints") in told for folder in made)
 
 
@@ -124,9 +131,14 @@ def test_a_moved_run_has_the_name_and_the_checkpoints_of_its_folder(tmp_path: Pa
     record = run.record()
     record.checkpoint = str(run.path / "step-000000000100")
     run.write_record(record)
+    (run.path / "step-000000000100").mkdir()
     run.path.rename(tmp_path / "after")
     record = Run(tmp_path / "after").record()
     assert (record.name, record.checkpoint) == ("after", str(tmp_path / "after" / "step-000000000100"))
+    for nowhere in ("step-000000000200", "..", "", "x/.."):
+        record.checkpoint = nowhere
+        Run(tmp_path / "after").write_record(record)
+        assert Run(tmp_path / "after").record().checkpoint is None
 
 
 @pytest.mark.parametrize("command", [["runs"], ["attach"], ["eval", "latest"], ["play", "latest"]])

@@ -127,7 +127,7 @@ def test_a_renamed_sweep_has_its_runs(tmp_path: Path) -> None:
     sweep.path.rename(tmp_path / "after")
     moved = Sweep(tmp_path / "after")
     assert moved.run(0).path == tmp_path / "after" / "before-001" and is_run(moved.run(0).path)
-    assert how_to_go_on(moved) == "it was copied or moved here, so it can only be looked at"
+    assert how_to_go_on(moved) == "was not made here by you, so it can only be looked at"
     moved.write_plan(msgspec.structs.replace(plan, name="../../elsewhere"))
     assert Sweep(moved.path).run(0).path == moved.path / "after-001"
 
@@ -140,7 +140,12 @@ def test_a_copied_sweep_is_listed_with_its_runs(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user's"))
     monkeypatch.chdir(tmp_path / "to")
     copied = tmp_path / "to" / "checkpoints" / "rates"
+    (copied.parent / os.fsdecode(b"\xff")).mkdir()
+    (copied.parent / os.fsdecode(b"\xff") / "sweep.json").touch()  # as somebody may leave there
     assert [each.path for each in list_sweeps()] == [copied]
+    own = create_sweep(tmp_path / "elsewhere", "own", plan)
+    os.utime(copied / "sweep.json", (2**32, 2**32))
+    assert find_sweep("latest").path == own.path
     assert [run.path for run in list_runs()] == [copied / "rates-001"]
     with pytest.raises(UserError, match="was not made here by you"):
         find_sweep("rates").own_plan()

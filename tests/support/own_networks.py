@@ -37,6 +37,19 @@ class Two(Net):
         return super().forward(obs)[:2]
 
 
+class Normed(Net):
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__(stack, frame_shape, actions)
+        self.normed = nn.BatchNorm1d(stack * frame_shape[0])
+
+    def forward(self, obs: Tensor) -> Any:
+        return self.last(self.normed(obs.flatten(1)))
+
+
+def no_module(stack: int, frame_shape: tuple[int, ...], actions: int) -> Any:
+    return lambda obs: obs.flatten(1)[:, :actions]
+
+
 class Exit(Net):
     def forward(self, obs: Tensor) -> Any:
         raise SystemExit(4)

@@ -19,11 +19,12 @@ _ACCEPTED = (
     f"accepted: Box of 1 to {MAX_NUMBERS:,} numbers, images (Box of two axes, or three with the planes first or last, "
     "uint8 or bool; with three also numbers from 0 to 1), Discrete and MultiBinary"
 )
+_NUMBERS = (float, int, np.generic)
 
 
 def reset_result(given: Any) -> tuple[Any, dict[str, Any]]:
     """Observation and info, as `reset` gives them. Raises `UserError` if it gives something else."""
-    if not (isinstance(given, tuple) and len(given) == 2):
+    if not (isinstance(given, tuple | list) and len(given) == 2):
         raise UserError(f"reset must return (observation, info), got {_kind(given)}")
     return given[0], _info(given[1])
 
@@ -31,10 +32,10 @@ def reset_result(given: Any) -> tuple[Any, dict[str, Any]]:
 def step_result(given: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
     """Observation, reward, end, cut-off and info, as `step` gives them. Raises `UserError` if it gives something
     else."""
-    if not (isinstance(given, tuple) and len(given) == 5):
+    if not (isinstance(given, tuple | list) and len(given) == 5):
         raise UserError(f"step must return (observation, reward, terminated, truncated, info), got {_kind(given)}")
     observation, reward, terminated, truncated, info = given
-    if type(reward) is not float and (isinstance(reward, str) or np.ndim(reward)):  # most are floats
+    if not isinstance(reward, _NUMBERS) and (reward is None or isinstance(reward, str) or np.ndim(reward)):
         raise UserError(f"a reward must be a number, got {_kind(reward)}")
     if terminated is None or truncated is None:
         raise UserError("terminated and truncated must be True or False, got None")
@@ -57,10 +58,10 @@ def legal_actions(info: dict[str, Any], count: int) -> NDArray[np.bool_]:
 
 
 def check_unchanged(env: str, made: gymnasium.Env[Any, Any], spaces: Spaces) -> None:
-    """Raise `ConfigError` if an environment has not the spaces that a run or a policy has stored: its actions would be
-    called by other numbers, or some never be played."""
+    """Raise `ConfigError` if an environment's spaces differ from those that a run or a policy has stored: the same
+    number could mean another action."""
     actions, stored = made.action_space, Discrete(len(spaces.actions), start=spaces.first_action)
-    if actions != stored:
+    if not isinstance(actions, Discrete) or (actions.n, actions.start) != (stored.n, stored.start):
         raise ConfigError("env", f"{label(env)} has changed: its actions were {stored}, and are {shown(actions)}")
     now = observed(env, made.observation_space)
     for name in ("kind", "raw_shape", "first_observation", "brightness"):

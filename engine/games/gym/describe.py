@@ -103,7 +103,7 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
         raise ConfigError("env", f"{env} has {actions.n:,} actions; accepted: up to {MAX_ACTIONS:,}")
     try:
         given = made.reset(seed=0)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError("env", f"{env}: reset raises {described_error(error)}") from None
     try:
         first, info = reset_result(given)
@@ -128,11 +128,11 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
     try:
         seen.checked(first)
         legal = legal_actions(info, int(actions.n)) if spaces.masked else np.ones(1)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError("env", f"{env}: after its reset: {described_error(error)}") from None
     try:
         seen.checked(step_result(made.step(actions.start + np.int64(legal.argmax())))[0])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError("env", f"{env}: in its first step: {described_error(error)}") from None
     if normalize:
         if spaces.kind != "vector":

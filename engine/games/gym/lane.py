@@ -177,7 +177,12 @@ class Lane:
 
     def _made(self) -> gymnasium.Env[Any, Any]:
         env = self._make()
-        check_unchanged(self._options.env, env, self._spaces)
+        try:
+            check_unchanged(self._options.env, env, self._spaces)
+        except ConfigError:
+            with contextlib.suppress(*_FAULTS):
+                env.close()
+            raise
         return env
 
     def picture(self, largest: NDArray[np.float32] | None) -> NDArray[np.uint8]:

@@ -23,10 +23,9 @@ from engine.games.gym.view import view_of
 from engine.protocol.messages import Thought
 
 _LOG = logging.getLogger(__name__)
-_SLOW_S = 3.0
-"""Seconds after which a step is said to hang. Processes that give no heartbeat are ended somewhat later."""
-_WARN_EVERY_S = 10.0
-"""Seconds after a warning until the next: an environment may be slow in each step."""
+_SLOW_S, _SLOWEST_S = 3.0, 10.0
+"""Seconds after which a step is said to hang: at first, and where steps have been slow. Processes that give no
+heartbeat are ended somewhat later."""
 
 
 class GymLanes:
@@ -155,6 +154,7 @@ class _Watch:
     def __init__(self, name: str, lanes: list[Lane]) -> None:
         self._name, self._lanes = name, lanes
         self._lane, self._since, self._what = -1, 0.0, ""
+        self._slow_s, self._has_told = _SLOW_S, False
         self._closed = threading.Event()
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
@@ -167,18 +167,19 @@ class _Watch:
 
     def __exit__(self, *_: object) -> None:
         self._lane = -1
+        if self._has_told:  # it was only slow, and is likely to be so again
+            self._slow_s = min(_SLOWEST_S, max(self._slow_s, 2 * (time.monotonic() - self._since)))
+            self._has_told = False
 
     def _look(self) -> None:
         told = 0.0
-        next_at = 0.0
         while not self._closed.wait(1.0):
             lane, since, what = self._lane, self._since, self._what
-            now = time.monotonic()
-            if lane >= 0 and since != told and now > since + _SLOW_S and now > next_at:
-                told, at, next_at = since, self._lanes[lane], now + _WARN_EVERY_S
+            if lane >= 0 and since != told and (silent_s := time.monotonic() - since) > self._slow_s:
+                told, self._has_told, at = since, True, self._lanes[lane]
                 _LOG.warning(
                     "%s: lane %d, episode %s, %s: no answer for %.0f s",
-                    self._name, lane, f"{at.episode:,}", what or f"step {at.steps + 1:,}", _SLOW_S,
+                    self._name, lane, f"{at.episode:,}", what or f"step {at.steps + 1:,}", silent_s,
                 )  # fmt: skip
 
     def close(self) -> None:

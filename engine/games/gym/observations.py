@@ -15,6 +15,8 @@ from engine.runtime.stored_arrays import LARGEST_OBSERVATION
 
 _SURELY_FINITE = 1e30
 """Sum of squares below which no number is NaN, infinite, or beyond `LARGEST_OBSERVATION`."""
+_ROUNDING = 1e-3
+"""How far resizing or smoothing may take a share beyond 0 and 1."""
 Raw = NDArray[Any]
 """An observation: a vector [n], or an image [height, width, planes], of any dtype."""
 
@@ -85,12 +87,14 @@ class Observations:
         return pixels[:, :, 0] if len(view.frame_shape) == 2 else pixels.transpose(2, 0, 1)
 
     def _check_brightness(self, raw: Raw) -> None:
-        """Raise `UserError` for an image that is brighter or darker than its space allows, or has shares where that has
-        bytes: it would be all black."""
-        if raw.dtype.kind == "f" and self._brightest == 255:
-            raise UserError(f"an image must have whole numbers from 0 to 255, as its space says, got {raw.dtype}")
-        if raw.dtype.kind != "b" and not (raw.min() >= 0 and raw.max() <= self._brightest):
-            raise UserError(f"an image must be between 0 and {self._brightest}, got {raw.min()} to {raw.max()}")
+        """Raise `UserError` for values outside the space's range, or for floats where the space has bytes: shares would
+        be all black."""
+        high, is_float = self._brightest, raw.dtype.kind == "f"
+        if is_float and high > 1:
+            raise UserError(f"an image must have whole numbers from 0 to {high}, as its space says, got {raw.dtype}")
+        slack = _ROUNDING if is_float else 0
+        if raw.dtype.kind != "b" and not (raw.min() >= -slack and raw.max() <= high + slack):
+            raise UserError(f"an image must be between 0 and {high}, got {raw.min()} to {raw.max()}")
 
     def _bright(self, raw: Raw) -> NDArray[np.uint8]:
         if raw.dtype == np.bool_:

@@ -163,7 +163,8 @@ def ask(asked: tuple[str, str, str, bool]) -> str:
         )
         told = msgspec.json.decode(answered.stdout, type=Told)
     except subprocess.TimeoutExpired:
-        raise ConfigError("env", f"{asked[0]} does not answer within {TIMEOUT_S:.0f} s") from None
+        said = f"{asked[0]} does not answer within {TIMEOUT_S:.0f} s, in which it is made, reset and stepped"
+        raise ConfigError("env", said) from None
     except msgspec.DecodeError:
         how = how_it_ended(answered.returncode)
         raise ConfigError("env", f"the process that makes {asked[0]} ended without an answer ({how})") from None

@@ -48,10 +48,12 @@ OWN = "tests.support.own_networks"
         ("InPlace", "can't learn: RuntimeError: one of the variables needed for gradient computation"),
         ("Empty", "has no parameters to learn"),
         ("Double", "its parameters must be float32, got float64"),
-        ("Squeezed", r"must be a module that returns float32 \[batch, 2\], got float32 \[2\] for a batch of 1"),
-        ("Two", r"must be a module that returns float32 \[batch, 2\], got float32 \[2, 2\] for a batch of 3"),
+        ("Squeezed", r"must return float32 \[1, 2\] for a batch of 1, got float32 \[2\]"),
+        ("Two", r"must return float32 \[3, 2\] for a batch of 3, got float32 \[2, 2\]"),
         ("Exit", "fails: SystemExit: 4"),
-        ("Pair", r"must be a module that returns float32 \[batch, 2\], got tuple"),
+        ("Pair", r"must return float32 \[3, 2\] for a batch of 3, got tuple"),
+        ("Normed", "has buffers, such as those of BatchNorm, which actors don't receive"),
+        ("no_module", r"must make a torch\.nn\.Module, got function"),
     ],
 )
 def test_a_network_of_the_users_that_can_not_learn_is_refused(name: str, complaint: str) -> None:

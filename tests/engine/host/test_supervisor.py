@@ -320,8 +320,10 @@ async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch:
 
 def _warn_and_hang(run: Path, config: RunConfig, commands: CommandQueue, reports: ReportQueue, *_: Any) -> None:
     reports.put(Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1))
-    reports.put(Log(at=time.time(), level="warning", text="CartPole-v1: lane 2, episode 5, step 7: no answer for 3 s"))
+    reports.put(Log(at=time.time(), level="warning", text="the disk is slow"))
     reports.put(Beat(within_s=0.5))
+    reports.put(Log(at=time.time(), level="warning", text="CartPole-v1: lane 2, episode 5, step 7: no answer for 3 s"))
+    reports.put(Log(at=time.time(), level="info", text="a checkpoint was saved"))
     signal.pause()
 
 

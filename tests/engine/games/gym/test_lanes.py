@@ -16,6 +16,7 @@ import gymnasium
 import msgspec
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 from numpy.typing import NDArray
 
 from engine.config.fields import ConfigError
@@ -26,7 +27,7 @@ from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
 from engine.errors import UserError
 from engine.games.gym import lanes as lanes_module
-from engine.games.gym.contract import observed
+from engine.games.gym.contract import check_unchanged, observed
 from engine.games.gym.lanes import GymLanes
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import FALLBACK_STEPS
@@ -192,6 +193,7 @@ def test_numbered_observations_may_begin_anywhere() -> None:
         (255, np.full((9, 9, 3), -1), "an image must be between 0 and 255, got -1 to -1"),
         (1, np.full((9, 9, 3), 2, np.uint8), "an image must be between 0 and 1, got 2 to 2"),
         (1, np.full((9, 9, 3), 1.5), "an image must be between 0 and 1, got 1.5 to 1.5"),
+        (200, np.ones((9, 9, 3)), "an image must have whole numbers from 0 to 200, as its space says, got float64"),
     ],
 )
 def test_an_image_is_as_bright_as_its_space_says(high: int, image: NDArray[Any], said: str) -> None:
@@ -200,6 +202,14 @@ def test_an_image_is_as_bright_as_its_space_says(high: int, image: NDArray[Any],
     with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
         seen.checked(image)
     assert seen.frame(seen.checked(np.full((9, 9, 3), high))).max() == 255
+    if high == 1:
+        assert seen.frame(seen.checked(np.full((9, 9, 3), 1.0001))).max() == 255  # rounded
+
+
+def test_numbers_of_actions_may_have_any_type() -> None:
+    env: Any = CartPoleEnv()
+    env.action_space = gymnasium.spaces.Discrete(2, dtype=np.int32)
+    check_unchanged("CartPole-v1", env, parsed(CARTPOLE))
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_statistics_are_those_of_random_play() -> None:
         ({"game": "gym", "env_args": '{"wings": 2}'}, "--env-args CartPole-v1 does not take them: "),
         (
             {"game": CORRIDOR, "env_args": '{"broken": "reset"}'},
-            f"--env {HERE}:Corridor-v0: SystemExit: no screen (gym_",
+            f"--env {HERE}:Corridor-v0: reset raises SystemExit: no screen (gym_",
         ),
         (
             {"game": CORRIDOR, "env_args": '{"start": 5000000000}'},
