@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -261,7 +262,8 @@ def test_pictures_that_fail_later_and_odd_texts_do_not_end_the_loop(
             texts = [next_event(client, Log).text for _ in range(4)]
         raise RuntimeError("out of \udc80")
     assert texts == ["{'lr': 0.001}", "None", r"a\udc80b", "no more pictures: IndexError: list index out of range"]
-    assert ended(Run(run.path)) == r"failed: RuntimeError: out of \udc80"
+    place = rf"\({Path(__file__).name}:\d+\)"
+    assert re.fullmatch(rf"failed: RuntimeError: out of \\udc80 {place}", ended(Run(run.path)))
 
 
 def test_a_loop_never_waits_for_a_host_that_does_not_read(reporter: mario_tui.Reporter) -> None:

@@ -201,7 +201,9 @@ def test_what_a_process_of_a_run_writes_passes_for_no_line_of_the_log(capfd: pyt
     reports = ReportQueue()
     with child(process.member_main, fail, reports) as member:
         failed = reports.get()
-        assert isinstance(failed, Failed) and failed.reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
+        assert isinstance(failed, Failed)
+        written, _, place = failed.reason.rpartition(" (")
+        assert written == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0] and place.startswith("test_terminal_text.py:")
         member.join()
     err = capfd.readouterr().err
     harmless(err.encode())
@@ -291,9 +293,9 @@ def test_charts_of_event_files_are_harmless(tmp_path: Path) -> None:
 
 
 async def test_a_name_is_no_markup(hostile_run: Run, tmp_path: Path) -> None:
-    run = Run(tmp_path / "runs" / "x[b]")
+    run = Run(tmp_path / "runs" / "x[b][@click=app.exit]")
     shutil.copytree(hostile_run.path, run.path)
-    run.write_record(record_of("x[/b][@click=app.exit]", "failed", 10_000, 2_000_000))
+    run.write_record(record_of(run.name, "failed", 10_000, 2_000_000))
     (run.path / "config.toml").write_text(make_config({"seed": 1}).to_toml())
     app = MarioApp(run_dir=str(run.path.parent))
     async with app.run_test(size=(120, 40)) as pilot:
@@ -302,7 +304,7 @@ async def test_a_name_is_no_markup(hostile_run: Run, tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, TextScreen), "the dialog")
         await pilot.pause()
         lines = [strip.text for strip in app.screen._compositor.render_strips()]
-        assert any("x[/b][@click=app.exit]" in line and "─" in line for line in lines)
+        assert any(run.name in line and "─" in line for line in lines)
 
 
 async def test_whatever_a_widget_shows_is_drawn_harmlessly() -> None:
