@@ -5,6 +5,7 @@ Kept light: the runner's module, and torch with it, is imported only in the new 
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import logging
 import signal
@@ -65,6 +66,7 @@ def _work(work: Callable[[ParentLink], None], reports: ReportQueue, commands: Co
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the host decides when to stop, and sends a command
     end_with_parent()
+    faulthandler.enable(all_threads=False)  # tells in run.log where native code crashed, an environment's say
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)  # both go to run.log
     reports.only_write()
     link = ParentLink(reports, commands)

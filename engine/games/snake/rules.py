@@ -55,7 +55,7 @@ class SnakeLanes(TensorLanes):
     """
 
     actions = len(MOVES)
-    state_names: tuple[str, ...] = ("head", "tail", "fruit", "length", "clock", "meal", "born", "next", "masks")
+    state_names = ("head", "tail", "fruit", "length", "clock", "meal", "born", "next", "masks", "from_start")
 
     def __init__(
         self,
@@ -112,8 +112,6 @@ class SnakeLanes(TensorLanes):
         self._next = self._constant([0] * cells).repeat(lanes, 1)  # the cell that the head entered next
         self._masks = self._inside[self._head[:, 0]]
         self._from_start = ~self._never.clone()
-        if late_starts:
-            self.state_names = (*self.state_names, "from_start")
         self._bind()
         self.reset()
 
@@ -126,8 +124,11 @@ class SnakeLanes(TensorLanes):
         """Begin an episode in every lane; returns the first observations."""
         nothing = torch.zeros((self.lanes, PLANES, self.cells), dtype=torch.uint8, device=self.device)
         now = (self._head, self._tail, self._fruit, self._length, self._clock)
-        self._from_start.fill_(True)
         return self._begin(~self._never, self._draw(3), now, self._masks, nothing)
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        # Earlier versions stored it with late starts only.
+        super().load_state({"from_start": ~self._never} | state)
 
     def step(self, actions: Tensor) -> TensorStep:
         """One step of all lanes with actions int64 [lanes], 0 to 3."""
@@ -252,6 +253,7 @@ class SnakeLanes(TensorLanes):
         if self.stall_limit:
             torch.where(ended, self._start_time, self._meal, out=self._meal)
         torch.where(ended, self._inside.index_select(0, head[:, 0]), masks, out=self._masks)
+        self._from_start |= ended
         continues = (~ended).view(torch.uint8)
         self._born[:, : self.cells].mul_(continues)
         self._born.scatter_(1, head, clock)
@@ -280,7 +282,7 @@ class SnakeLanes(TensorLanes):
         ):  # fmt: skip
             torch.where(late, new, now, out=now)
         self._born[:, :cells] = torch.where(late, born, self._born[:, :cells])
-        torch.where(ended, ~late, self._from_start, out=self._from_start)
+        self._from_start &= ~late
 
         order = ((boards.places + 1) * (self._white / length)).add_(self._ceil).to(torch.uint8) * body
         at = torch.arange(cells, device=self.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import resource
@@ -10,6 +11,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from engine.buffers import SharedMemory
 from engine.envs.episode import EpisodeRecord
@@ -27,6 +30,14 @@ def _speak_and_fail(link: ParentLink, index: int, restarts: int, shared_state: S
         for number in range(20):
             link.log(f"word {number}")
         raise RuntimeError("no room")
+    ours = SharedState(1, shared_state)
+    ours.beat(0, PATIENCE_S)
+    wait_until(lambda: ours.stopped, "the order to stop")
+
+
+def _crash_in_native_code(link: ParentLink, index: int, restarts: int, shared_state: SharedMemory) -> None:
+    if restarts == 0:
+        ctypes.string_at(0)
     ours = SharedState(1, shared_state)
     ours.beat(0, PATIENCE_S)
     wait_until(lambda: ours.stopped, "the order to stop")
@@ -72,6 +83,18 @@ def test_the_last_words_of_a_member_are_heard() -> None:
     assert heard[:-1] == [f"worker 0: word {number}" for number in range(20)]
     place = rf"\({Path(__file__).name}:\d+\)"
     assert re.fullmatch(rf"worker 0 was lost \(RuntimeError: no room {place}\); restarted", heard[-1])
+
+
+def test_where_native_code_crashed_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    memory = SharedMemory()
+    shared_state = SharedState(1, memory)
+    reports = ReportQueue()
+    pool = MemberPool(Role("worker"), _crash_in_native_code, (memory,), shared_state, ParentLink(reports))
+    report = reports.get()
+    shared_state.stop()
+    pool.close()
+    assert isinstance(report, Log) and report.text == "worker 0 was lost (killed by SIGSEGV); restarted"
+    assert re.search(rf'"{re.escape(__file__)}", line \d+ in _crash_in_native_code', capfd.readouterr().err)
 
 
 def _play(link: ParentLink, index: int, restarts: int, shared_state: SharedMemory) -> None:

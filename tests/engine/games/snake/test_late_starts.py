@@ -99,6 +99,25 @@ def test_the_share_is_kept_and_marked_and_the_state_holds_the_mark() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
+def test_games_go_on_with_another_share_and_keep_the_mark(compiled: bool) -> None:
+    wall = torch.zeros(64, dtype=torch.int64)
+    env = SnakeLanes(64, height=6, width=6, late_starts=0.9, seed=3, compiled=compiled)
+    for _ in range(8):
+        env.step(wall)
+    without = SnakeLanes(64, height=6, width=6, compiled=compiled)
+    without.load_state(env.state())
+    marks = without.step(wall).from_start
+    assert torch.equal(marks, env.step(wall).from_start) and 0 < marks.sum() < 64
+    for _ in range(8):  # until all have run into the wall
+        step = without.step(wall)
+    assert step.from_start.all()
+    earlier = without.state()
+    del earlier["from_start"]  # as an earlier version stored games without late starts
+    env.load_state(earlier)
+    assert env.step(wall).from_start.all()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
 def test_a_reset_begins_at_the_start_whatever_was_played_before(compiled: bool) -> None:
     env = SnakeLanes(64, height=6, width=6, late_starts=0.9, seed=3, compiled=compiled)
     wall = torch.zeros(64, dtype=torch.int64)
