@@ -50,7 +50,7 @@ class MarioContestant(Contestant):
 def ours(cleanup: contextlib.ExitStack, lanes: int, threads: int, view: str, emulator: str) -> Callable[[], Any]:
     env = MarioLanes(MarioTask(view=VIEWS[view]), lanes, threads=threads, emulator=emulator)
     cleanup.callback(env.close)
-    stack = FrameStack(env.reset())
+    stack = FrameStack(env.reset(), env.spec.stack)
     rng = np.random.default_rng(0)
 
     def step() -> None:

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from bench.mario_package import mario_env
 from engine.config.joypad import RIGHT, A, B
 from engine.emulators.cartridge import installed_mario
-from engine.envs.frame_stack import STACK
-from engine.games.mario.actions import action_buttons
+from engine.games.mario.actions import STACK, action_buttons
 
 SIDE, SKIP = 84, 4
 GAME, START_STATE = "SuperMarioBros-Nes-v0", "1-1"

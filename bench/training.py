@@ -34,8 +34,7 @@ from bench.mario_package import mario_env
 from bench.turns import add_cores, use_cores
 from engine.agents import DuelingQNetwork
 from engine.emulators.view import VIEWS
-from engine.envs.frame_stack import STACK
-from engine.games.mario.actions import action_buttons
+from engine.games.mario.actions import STACK, action_buttons
 from engine.games.mario.options import MarioOptions
 
 PROGRAM = str(Path(sys.executable).with_name("mario-tui"))

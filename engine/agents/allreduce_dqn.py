@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from engine.agents.double_dqn import DoubleDQN, Share, UpdateResult, result_of
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
-from engine.runtime.devices import is_out_of_memory, release_memory
+from engine.runtime.devices import is_out_of_memory
 from engine.runtime.stopwatch import stopwatch
 
 _BUCKET_BYTES = 2**20
@@ -96,12 +96,9 @@ class AllreduceDQN(DoubleDQN):
                 out_of_memory = True
             if not self._finish_reductions(out_of_memory):
                 break
-            if self.accumulate >= len(weights):
+            if not self._split(len(weights)):
                 raise RuntimeError("a rank ran out of memory even with single samples")
-            self.accumulate *= 2
             shares = None  # they are too large
-            release_memory(self.device)
-            self._on_out_of_memory(self.accumulate)
         ranks = dist.get_world_size()
         self.apply([gradient / ranks for gradient in self._reduced_gradients()])
         return result_of(batch, torch.cat(parts, 1))

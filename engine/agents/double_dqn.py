@@ -276,13 +276,19 @@ class DoubleDQN:
 
     def split_after(self, error: RuntimeError | MemoryError, batch_size: int) -> None:
         """Double `accumulate` if an update failed because memory ran out; raise the error again if that can't help."""
-        if not is_out_of_memory(error) or self.accumulate * self._threads >= batch_size:
+        if not is_out_of_memory(error) or not self._split(batch_size):
             raise error
+
+    def _split(self, batch_size: int) -> bool:
+        """Double `accumulate`, so that an update needs less memory. Returns False if its parts are single samples."""
+        if self.accumulate * self._threads >= batch_size:
+            return False
         self.accumulate *= 2
         if self._graphed is not None:
             self._graphed.forget_updates()  # graphs hold the memory of the larger parts
         release_memory(self.device)
         self._on_out_of_memory(self.accumulate)
+        return True
 
     @stopwatch.wait(SHARES)
     def gradients(

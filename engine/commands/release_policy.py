@@ -32,7 +32,7 @@ from engine.envs.episode import mean_results
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
-from engine.evaluation.leaderboard import EPISODES, episodes_of, leaderboard
+from engine.evaluation.leaderboard import EPISODES, episodes_on_card, leaderboard
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.protocol.messages import Hello
 from engine.runs import policies
@@ -105,7 +105,7 @@ def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
     metadata = policy_metadata(policy)
     game = game_of(metadata["game"])
     tasks = game.tasks_of(metadata[game.tasks])
-    episodes = episodes_of(game, console, metadata[game.tasks])
+    episodes = episodes_on_card(game, console, metadata[game.tasks])
     threads = thread_budget(episodes)
     torch.set_num_threads(threads.torch_threads)
     env = lanes_of_policy(

@@ -112,6 +112,10 @@ class RunConfig(CommonOptions):
         return self.game_info.task_label(self.task)
 
     @property
+    def has_curriculum(self) -> bool:
+        return self.game_info.make_curriculum(self, 0) is not None
+
+    @property
     def spec(self) -> Spec:
         """What the game's lanes have for a `Spec`, found without making them."""
         return self.game_info.spec(self)

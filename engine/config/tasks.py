@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.config.games import game_of
@@ -28,7 +28,6 @@ def config_of_policy(metadata: Mapping[str, Any]) -> RunConfig:
     return make_config({"game": game.name, **known})
 
 
-def rounded_up(episodes: int, metadata: Mapping[str, Any], task: str | None = None) -> int:
+def rounded_up(episodes: int, tasks: Sequence[str]) -> int:
     """At least so many episodes, and equally many of each task."""
-    tasks = len(tasks_of(metadata, task))
-    return math.ceil(episodes / tasks) * tasks
+    return math.ceil(episodes / len(tasks)) * len(tasks)

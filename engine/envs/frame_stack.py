@@ -7,14 +7,11 @@ from numpy.typing import NDArray
 
 from engine.envs.lanes import Frames
 
-STACK = 4
-"""Frames per observation (Mnih et al. 2015)."""
-
 
 class FrameStack:
-    """The last frames of every lane; `obs` is uint8 [lanes, stack, *frame_shape]."""
+    """The last frames of every lane; `obs` is [lanes, stack, *frame_shape], of the frames' dtype."""
 
-    def __init__(self, frames: Frames, stack: int = STACK) -> None:
+    def __init__(self, frames: Frames, stack: int) -> None:
         self._stack = stack
         self.obs: Frames = frames[:, None] if stack == 1 else np.repeat(frames[:, None], stack, axis=1)
 

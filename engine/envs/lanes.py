@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 from engine.config.game import Spec
 from engine.protocol.messages import Thought
 
-__all__ = ["Frames", "Lanes", "PlayedStep", "Spec", "VectorStep"]
+__all__ = ["Frames", "Lanes", "PlayedStep", "Spec", "VectorStep", "on_host"]
 
 Frames = Any
 """NDArray or Tensor, of the dtype that the `Spec` says."""
+
+
+def on_host(frames: Frames) -> NDArray[Any]:
+    """Frames as an array, wherever they are."""
+    return frames if isinstance(frames, np.ndarray) else frames.cpu().numpy()
 
 
 @dataclass(frozen=True)

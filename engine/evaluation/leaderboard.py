@@ -17,7 +17,7 @@ _STARTS = 2
 """Columns of the table of tasks: the first of the conditions, which differ in the starts alone."""
 
 
-def episodes_of(game: Game, emulator: str, task: str) -> int:
+def episodes_on_card(game: Game, emulator: str, task: str) -> int:
     """Episodes on a card: 100 for each task under the first of the game's emulators; 100 in all on others, which are
     slow."""
     first, _ = next(iter(game.judged.values()))

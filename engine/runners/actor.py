@@ -18,7 +18,7 @@ from engine.agents.exploration import annealed, hold_starts, random_actions
 from engine.agents.greedy import mask_illegal
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.frame_stack import FrameStack
-from engine.envs.lanes import Frames, Lanes, VectorStep
+from engine.envs.lanes import Frames, Lanes, VectorStep, on_host
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import MAX_TASKS
 from engine.runtime.stopwatch import stopwatch
@@ -50,7 +50,7 @@ class Decision:
     def of(self, lane: int) -> Thought:
         """The decision in one lane, as a message."""
         obs = self.obs[lane]
-        seen = obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()
+        seen = on_host(obs)
         if seen.ndim == 2:  # vectors, as rows of gray cells: 0 in the middle of the scale
             seen = (127.5 + 127.5 * np.tanh(seen)).astype(np.uint8)
         return Thought(
@@ -74,6 +74,7 @@ class Actor:
         seed: int,
         noise: float = 0.0,
         guide: Guide | None = None,
+        level: float | None = None,
     ) -> None:
         """
         Args:
@@ -81,6 +82,7 @@ class Actor:
             noise: probability that a random action is carried out. The replay still gets the chosen one, so the agent
                 learns what to do where that may happen.
             guide: begins some of the episodes with actions that are not the agent's.
+            level: of the curriculum, if there is one.
         """
         self.env, self._spec = env, env.spec
         self._step = stopwatch("emulate")(env.step)
@@ -94,12 +96,20 @@ class Actor:
         self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], tasks cleared in this episode, one bit each
         self._guided = np.zeros(env.lanes, np.bool_)  # [lanes], this episode, maybe by a guide that is gone by now
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
+        self._has_curriculum = level is not None
+        if level is not None:
+            self.follow_level(level)
         self.frames = env.reset()  # [lanes, *frame_shape]
         self.masks = env.masks
         self.decision: Decision | None = None
         """The latest."""
         self._stack = FrameStack(self.frames, self._spec.stack)
         self.guide = guide
+
+    def follow_level(self, level: float) -> None:
+        """Apply the level of the curriculum, if there is one."""
+        if self._has_curriculum:
+            self.env.set_curriculum_level(level)
 
     @stopwatch("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
@@ -173,15 +183,13 @@ class Actor:
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:
         """The actor's own arrays, without the environment's."""
-        obs = self._stack.obs
-        arrays: dict[str, NDArray[Any]] = {"obs": obs if isinstance(obs, np.ndarray) else obs.cpu().numpy()}
-        arrays |= {"held": self._held, "hold_left": self._hold_left, "cleared": self._cleared}
-        return arrays if self.masks is None else {**arrays, "masks": self.masks}
+        obs = on_host(self._stack.obs)
+        return {"obs": obs, "held": self._held, "hold_left": self._hold_left, "cleared": self._cleared}
 
     def load_state(self, state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bool:
         """Restore the `state` of an actor with the same game and number of lanes. Returns whether its games go on;
-        those that can't be stored begin new episodes. Raises `KeyError` or `ValueError` if it can't be one: actions and
-        their masks reach compiled code and replay."""
+        those that can't be stored begin new episodes. Raises `KeyError` or `ValueError` if it can't be one: actions
+        reach compiled code and replay."""
         for name, own in self._own_arrays().items():
             stored_array(arrays, name, own.shape, own.dtype)
         check_numbers("held", arrays["held"], 0, self._spec.actions - 1)

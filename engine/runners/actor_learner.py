@@ -41,8 +41,6 @@ from engine.runs.checkpoints import reading
 from engine.runtime.safetensors_header import safetensors_header
 from engine.runtime.stopwatch import stopwatch
 
-LogLine = Callable[[str], None]
-
 
 def games_fit(config: RunConfig, checkpoint: Path) -> bool:
     """Whether a checkpoint has games, of the same task and for as many lanes."""
@@ -60,7 +58,7 @@ class ActorLearner:
         start: Start,
         shared_state: SharedState,
         mailbox: FrameMailbox,
-        log: LogLine,
+        log: Callable[[str], None],
         make_agent: MakeAgent = DoubleDQN,
     ) -> None:
         config, index = start.config, start.index
@@ -76,9 +74,6 @@ class ActorLearner:
             seed=env_seed,
             device=device_of_boards(config, device),
         )
-        self._has_curriculum = config.game_info.make_curriculum(config, 0) is not None
-        if self._has_curriculum:
-            env.set_curriculum_level(shared_state.level)
         self.learner = make_learner(
             start,
             env.spec,
@@ -98,6 +93,7 @@ class ActorLearner:
             seed=explore_seed,
             noise=config.action_noise,
             guide=config.game_info.make_guide(config, env, np.random.SeedSequence(explore_seed, spawn_key=(0,))),
+            level=shared_state.level if config.has_curriculum else None,
         )
         self.screen = LiveScreen(shared_state, index, self._actor, mailbox)
         self.before_update: Callable[[], object] = lambda: None
@@ -118,7 +114,7 @@ class ActorLearner:
                 raise UserError(f"{checkpoint}: its games can't be resumed ({error})") from None
         else:
             self.learner.replay.end_episodes()
-            self._log("starting new games: the task or the number of lanes differs from the checkpoint's")
+            self._log("starting new games: the checkpoint has none of this task, with these lanes and options")
 
     def search_ways(self, *, stopped: Callable[[], bool]) -> None:
         """With `--guide`: search the ways to the flag, unless `load_games` has restored them."""
@@ -135,8 +131,7 @@ class ActorLearner:
         shared_state.beat(self._index, self._next_step_s)
         self._next_step_s = self._step_s
         learner.settings.follow(shared_state)
-        if self._has_curriculum:
-            actor.env.set_curriculum_level(shared_state.level)
+        actor.follow_level(shared_state.level)
         learner.begin(updates)
         frames, masks = actor.frames, actor.masks
         actions = actor.choose(learner.agent.q_values, shared_state.env_steps, shared_state.tuned("epsilon_scale"))

@@ -34,8 +34,8 @@ class ActorStep:
 
     played: PlayedStep
     priorities: InitialPriorities
-    frames: int
-    """Emulated frames, of all lanes."""
+    game_frames: int
+    """Of all lanes; see `VectorStep`."""
     episodes: list[EpisodeRecord]
     """Those that ended."""
 
@@ -73,15 +73,13 @@ class ApexActor:
         self.network.requires_grad_(False)
         fast = choices.device == "cpu" and choices.precision == "bfloat16"
         self._autocast = torch.autocast("cpu", torch.bfloat16) if fast else contextlib.nullcontext()
-        self._has_curriculum = config.game_info.make_curriculum(config, 0) is not None
-        if self._has_curriculum:
-            env.set_curriculum_level(level)
         self.actor = Actor(
             env,
             ladder=member_ladders(config.parallel_envs, config.epsilon, config.num_actors)[index],
             epsilon_steps=config.epsilon_steps,
             seed=int(seeds[1]),
             noise=config.action_noise,
+            level=level if config.has_curriculum else None,
         )
         self._errors = TDErrors(env.lanes, config.n_step, config.gamma, config.advantage_learning)
 
@@ -99,8 +97,7 @@ class ApexActor:
         if gamma is not None and gamma != self._errors.gamma:
             self._errors.gamma = gamma
             set_gamma(self.network, gamma)
-        if self._has_curriculum:
-            self.actor.env.set_curriculum_level(level)
+        self.actor.follow_level(level)
         return self.actor.choose(self._q_values, env_steps, epsilon_scale)
 
     def finish(self, actions: NDArray[np.int64]) -> ActorStep:

@@ -108,6 +108,6 @@ def _act(link: ParentLink, index: int, restarts: int, shared: _Shared) -> None:
         step = actor.finish(actions)
         with stopwatch("insert"):
             storage.append(step.played, step.priorities)
-        shared_state.record(index, actor.lanes, step.frames, step.episodes)
+        shared_state.record(index, actor.lanes, step.game_frames, step.episodes)
         played += actor.lanes
     actor.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from engine.agents import Losses
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
 from engine.buffers import SharedMemory
 from engine.config.run_config import RunConfig
-from engine.runners.actor_learner import ActorLearner, LogLine
+from engine.runners.actor_learner import ActorLearner
 from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.frame_mailbox import FrameMailbox
@@ -92,7 +93,12 @@ class _Worker:
     """An `ActorLearner` on the shared model."""
 
     def __init__(
-        self, start: Start, shared_state: SharedState, mailbox: FrameMailbox, log: LogLine, make_agent: MakeAgent
+        self,
+        start: Start,
+        shared_state: SharedState,
+        mailbox: FrameMailbox,
+        log: Callable[[str], None],
+        make_agent: MakeAgent,
     ) -> None:
         self.actor_learner = ActorLearner(start, shared_state, mailbox, log, make_agent)
         self.actor_learner.learner.replay.end_episodes()  # new games start, also if the replay was restored

@@ -154,7 +154,8 @@ class Extra(msgspec.Struct):
     """State of the runner."""
 
     counters: KeptCounters = msgspec.field(default_factory=KeptCounters)
-    records: Annotated[list[KeptLane], msgspec.Meta(max_length=2**16)] = []
+    records: Annotated[list[KeptLane], msgspec.Meta(max_length=2**20)] = []
+    """Of all lanes; the options allow 1,024 actors with 1,024 each."""
     tasks: Annotated[dict[str, KeptTask], msgspec.Meta(max_length=MAX_TASKS)] = msgspec.field(
         name="stages", default_factory=dict
     )

@@ -9,7 +9,7 @@ from engine.config.command_line import as_arguments, given
 from engine.config.fields import ConfigError, flag
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
-from engine.config.tasks import rounded_up
+from engine.config.tasks import rounded_up, tasks_of
 from engine.errors import UserError
 from mario_tui.commands.game_options import given_options
 from mario_tui.launch import asked_options
@@ -49,6 +49,6 @@ def run(options: argparse.Namespace) -> int:
             print(f"mario-tui: {flag(name)} has no effect with --eval-only", file=sys.stderr)
     conditions = {name: getattr(config.eval_conditions, name) for name in _CONDITIONS}
     own = given_options(asked, config.game_info.played_options, config.game)
-    episodes = rounded_up(config.eval_episodes, metadata, own.get(config.game_info.tasks))
+    episodes = rounded_up(config.eval_episodes, tasks_of(metadata, own.get(config.game_info.tasks)))
     for_engine = as_arguments({**conditions, "seed": config.seed, **own})
     return evaluate(WantedEvaluation(policy, episodes, for_engine), as_json=options.log_format == "json")

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from engine.config.games import game_of
-from engine.config.tasks import rounded_up
+from engine.config.tasks import rounded_up, tasks_of
 from mario_tui.commands.options import Parser, existing, whole
 from mario_tui.commands.policy_options import add_policy, check_policy, engine_arguments
 
@@ -45,4 +45,4 @@ def _wanted(name: str, options: argparse.Namespace) -> WantedEvaluation:
     game = game_of(check_policy(policy, options))
     for_engine = engine_arguments(options, game.name, game.played_options)
     task = getattr(options, game.tasks, None)
-    return WantedEvaluation(policy, rounded_up(options.episodes, policy_metadata(policy), task), for_engine)
+    return WantedEvaluation(policy, rounded_up(options.episodes, tasks_of(policy_metadata(policy), task)), for_engine)

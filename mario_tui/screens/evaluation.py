@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from engine.config.tasks import rounded_up
+from engine.config.tasks import rounded_up, tasks_of
 from engine.errors import UserError
 from engine.protocol.messages import Episode, Failed
 from engine.protocol.outcome import Outcome
@@ -40,7 +40,7 @@ class EvaluationScreen(Modal[None]):
         self._episodes, self._outcome = _EPISODES, Outcome()
         with contextlib.suppress(UserError):  # it has just been replaced; the result will tell
             metadata = policy_metadata(policy)
-            self._episodes, self._outcome = rounded_up(_EPISODES, metadata), outcome_of(metadata["game"])
+            self._episodes, self._outcome = rounded_up(_EPISODES, tasks_of(metadata)), outcome_of(metadata["game"])
         self._played: list[Episode] = []
         self._result: Evaluated | Failed | None = None
 

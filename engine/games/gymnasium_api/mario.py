@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from engine.emulators.protocol import FRAMES_PER_S, SCREEN_SHAPE
 from engine.emulators.view import VIEWS
-from engine.envs.frame_stack import STACK
 from engine.errors import UserError
 from engine.games.gymnasium_api.common import RENDER_MODES, Flags, Observation, check_actions, checked
 from engine.games.mario import rules
+from engine.games.mario.actions import STACK
 from engine.games.mario.lanes import EMULATORS, MarioLanes, MarioStep
 from engine.games.mario.task import MarioTask
 

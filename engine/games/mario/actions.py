@@ -1,4 +1,4 @@
-"""Action sets of Super Mario Bros. Imports nothing heavy, because the command line uses it."""
+"""What an agent sees and does in Super Mario Bros. Imports nothing heavy, because the command line uses it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from engine.config.joypad import DOWN, LEFT, RIGHT, UP, A, B
 from engine.errors import UserError
 
+STACK = 4
+"""Frames per observation (Mnih et al. 2015)."""
+HOLD = 8
+"""Most environment steps for which a random action is held. Held buttons explore a platform game better than single
+random presses: a full jump needs A for half a second."""
 _BUTTONS = {"noop": 0, "right": RIGHT, "left": LEFT, "down": DOWN, "up": UP, "A": A, "B": B}
 
 # The action sets of gym-super-mario-bros 7.4, in the same order.

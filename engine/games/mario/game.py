@@ -16,7 +16,7 @@ from engine.config.game import CommandOption, Distillation, Game, PersonKeys, Sp
 from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.games.mario.actions import ACTION_SETS, action_names, most_similar, why_invalid
+from engine.games.mario.actions import ACTION_SETS, HOLD, STACK, action_names, most_similar, why_invalid
 from engine.games.mario.options import MarioOptions, options_of
 from engine.games.mario.stages import STAGES, WHOLE_GAME, stages_of
 from engine.protocol.outcome import Goal, Outcome, Result
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 _CURRICULUM_STAGES = "1-1,1-2,1-3,1-4"
 _SEEN = ("observation", "frame_skip", "swim_strokes")
-STACK = 4
-HOLD = 8
-"""Environment steps for which a random action is held at most."""
 
 
 class Mario(Game):

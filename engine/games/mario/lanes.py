@@ -24,11 +24,10 @@ from engine.emulators.cartridge import installed_mario
 from engine.emulators.nes import NesBatch, load_cartridge
 from engine.emulators.nes_py import NesPyEmulator
 from engine.emulators.protocol import Emulator
-from engine.envs.frame_stack import STACK
 from engine.envs.lanes import Spec, VectorStep
 from engine.errors import UserError
 from engine.games.mario import rules
-from engine.games.mario.actions import action_buttons
+from engine.games.mario.actions import HOLD, STACK, action_buttons
 from engine.games.mario.compiled_stepper import CompiledStepper
 from engine.games.mario.curriculum import stage_slots
 from engine.games.mario.reference_stepper import ReferenceStepper
@@ -51,9 +50,6 @@ _MAX_START_FRAMES = 5000
 _STANDS_FRAMES, _WALKS_FRAMES, _WALKED = 30, 60, 16
 """How a game is recognised: Mario stands still for so many frames and then walks for so many, by at least so many
 pixels. In Super Mario Bros it is 81 pixels on land and 60 under water."""
-_MAX_HOLD = 8
-"""Maximum number of environment steps for which a random action is held. Held buttons explore a platform game better
-than single random presses: a full jump needs A for half a second."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +129,7 @@ class MarioLanes:
 
     @property
     def spec(self) -> Spec:
-        return Spec(self.frame_shape, self.actions, stack=STACK, hold=_MAX_HOLD, masked=False)
+        return Spec(self.frame_shape, self.actions, stack=STACK, hold=HOLD, masked=False)
 
     @property
     def masks(self) -> None:

@@ -22,10 +22,8 @@ from engine.games.mario.actions import action_buttons
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import MarioOptions
-from engine.games.mario.rules import INFO_NAMES, INFO_STAGE, INFO_WORLD, first_buttons, read_info
+from engine.games.mario.rules import INFO_NAMES, INFO_STAGE, INFO_WORLD, STATUS_NAMES, first_buttons, read_info
 from engine.games.mario.task import MarioTask
-
-_STATUS = ("small", "tall", "fireball")  # `status` is an index
 
 
 class _Player(Protocol):
@@ -93,7 +91,7 @@ def facts(info: Mapping[str, int]) -> dict[str, int | str]:
         "score": info["score"],
         "coins": info["coins"],
         "lives": (info["life"] + 1) % 256,  # the console counts those in reserve, and -1 is none
-        "": _STATUS[min(info["status"], 2)],
+        "": STATUS_NAMES[info["status"]],
     }
 
 
@@ -132,7 +130,7 @@ class MarioGame:
             self._lanes, self.stage = lanes, wanted
         self._tour = tour
         self._lanes.reseed(0, seed)
-        self._stack = FrameStack(self._lanes.reset())
+        self._stack = FrameStack(self._lanes.reset(), self._lanes.spec.stack)
         self._player.begin(seed)
         self._ticks = 0
         self._info = np.empty(len(INFO_NAMES), np.int64)

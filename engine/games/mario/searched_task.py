@@ -26,12 +26,13 @@ from engine.distillation.student import Student
 from engine.distillation.tasks import Evaluations
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import describe_task
-from engine.envs.frame_stack import STACK, FrameStack
+from engine.envs.frame_stack import FrameStack
 from engine.envs.lanes import PlayedStep, VectorStep
 from engine.errors import UserError
 from engine.evaluation.episodes import play_episodes
 from engine.evaluation.policy import Act
 from engine.games.mario import rules
+from engine.games.mario.actions import HOLD, STACK
 from engine.games.mario.factory import make_task, task_of_policy
 from engine.games.mario.lanes import LaneState, MarioLanes
 from engine.games.mario.options import MarioOptions
@@ -61,8 +62,8 @@ _SET_FREE, _GETS_ON = (8, 12, 16), 16
 `STUCK_STEPS // 2`, so that the plan differs from what was done in the meantime."""
 _CLOSE = 6
 """If the last random action is less than so many environment steps ago, the mistake was its, not the student's."""
-_EPSILON, _HOLD = 0.05, 8
-"""Random actions in the most exploratory lane, and how long they are held at most."""
+_EPSILON = 0.05
+"""Share of random actions in the most exploratory lane."""
 _HARD = 0.75
 """Share of the student's games that begin where it failed when it last played from each start. Otherwise these starts
 are played too rarely to be learned."""
@@ -308,9 +309,9 @@ class SearchedTask:
             lane.hold_left = 0
         elif lane.hold_left:
             lane.hold_left -= 1
-        elif self._random.random() < epsilon * 2 / _HOLD:
+        elif self._random.random() < epsilon * 2 / HOLD:
             lane.held = int(self._random.integers(self._env.actions))
-            lane.hold_left = int(self._random.integers(1, _HOLD + 1))
+            lane.hold_left = int(self._random.integers(1, HOLD + 1))
         return lane.hold_left > 0
 
     def _rest_of_way(self, lane: int) -> list[int]:

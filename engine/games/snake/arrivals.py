@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.compiler.kernels import kernel
+from engine.games.snake.planes import BODY, FRUIT, HEAD, ORDER
 from engine.games.snake.rules import MOVES, neighbours
 from engine.runtime.cuda_kernel import CudaKernel
-
-_BODY, _HEAD, _FRUIT, _ORDER = 0, 1, 3, 4  # planes of an observation
 
 
 class Arrivals(torch.nn.Module):
@@ -59,12 +58,12 @@ def search(frames: NDArray[np.uint8], beside: NDArray[np.int32], found: NDArray[
     for game in range(len(frames)):
         length, head = 0, 0
         for cell in range(cells):
-            length += frames[game, _ORDER, cell] > 0
-            if frames[game, _HEAD, cell] > 0:
+            length += frames[game, ORDER, cell] > 0
+            if frames[game, HEAD, cell] > 0:
                 head = cell
         for cell in range(cells):
-            leaves[cell] = frames[game, _ORDER, cell] * length // 255
-            if frames[game, _BODY, cell] > 0 and leaves[cell] == 0:
+            leaves[cell] = frames[game, ORDER, cell] * length // 255
+            if frames[game, BODY, cell] > 0 and leaves[cell] == 0:
                 leaves[cell] = 2 * cells  # outside of a small board in a large frame
         for move in range(found.shape[1]):
             times = found[game, move]
@@ -73,7 +72,7 @@ def search(frames: NDArray[np.uint8], beside: NDArray[np.int32], found: NDArray[
             first = beside[head, move]
             if first == cells or leaves[first] > 1:
                 continue
-            later = 1 if frames[game, _FRUIT, first] > 0 else 0
+            later = 1 if frames[game, FRUIT, first] > 0 else 0
             times[first] = 1
             queue[0] = first
             done, known = 0, 1
@@ -153,14 +152,14 @@ extern "C" __global__ void search(const unsigned char* frames, const int* beside
 def arrivals(frames: Tensor, beside: Tensor) -> Tensor:
     """The arrivals int32 [batch, 4, cells] of frames uint8 [batch, 5, cells], by tensor operations."""
     cells, beside = frames.shape[2], beside.long()
-    order = frames[:, _ORDER].int()
+    order = frames[:, ORDER].int()
     leaves = order * (order > 0).sum(1, keepdim=True) // 255
-    leaves = torch.where((frames[:, _BODY] > 0) & (leaves == 0), 2 * cells, leaves)
-    head = frames[:, _HEAD].argmax(1)
+    leaves = torch.where((frames[:, BODY] > 0) & (leaves == 0), 2 * cells, leaves)
+    head = frames[:, HEAD].argmax(1)
     first = torch.nn.functional.one_hot(beside[head], cells + 1)[:, :, :cells] > 0  # [batch, 4, cells]
     now = first & (leaves <= 1)[:, None]
-    eats = (now & (frames[:, _FRUIT] > 0)[:, None]).any(2, keepdim=True)
-    left = torch.where(leaves == 0, 0, leaves)[:, None] + (eats & (leaves > 0)[:, None])
+    eats = (now & (frames[:, FRUIT] > 0)[:, None]).any(2, keepdim=True)
+    left = leaves[:, None] + (eats & (leaves > 0)[:, None])
     times = now.int()
     for time in range(2, cells + 1):
         around = torch.nn.functional.pad(now, (0, 1))[:, :, beside].any(3)

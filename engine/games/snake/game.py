@@ -10,6 +10,7 @@ from engine.config.joypad import MOVE_KEYS
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
 from engine.games.snake.options import SnakeOptions, options_of
+from engine.games.snake.planes import PLANES
 from engine.protocol.outcome import Goal, Outcome, Result
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from engine.envs.played_game import PersonControls, PlayedGame
 
 _MOVES = ("up", "right", "down", "left")
-_PLANES = 5
 
 
 class Snake(BoardGame):
@@ -60,7 +60,7 @@ class Snake(BoardGame):
 
     def spec(self, config: RunConfig) -> Spec:
         width, height = size_of(options_of(config).board)
-        return Spec((_PLANES, height, width), len(_MOVES), stack=1, hold=1, masked=False)
+        return Spec((PLANES, height, width), len(_MOVES), stack=1, hold=1, masked=False)
 
     def action_names(self, config: RunConfig) -> list[str]:
         return list(_MOVES)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from engine.compiler.kernels import Array2, helper, kernel
 from engine.games.boards.step_arrays import StepArrays
+from engine.games.snake.planes import BODY, FRUIT, HEAD, ORDER, TAIL
 
-_BODY, _HEAD, _TAIL, _FRUIT, _ORDER = range(5)  # planes of an observation
 _ZERO, _ONE, _CEIL = np.float32(0), np.float32(1), np.float32(0.999)
 
 
@@ -84,7 +84,7 @@ def step_snakes(
         _draw_body(lane, born, since, length, final)
         if eaten:
             fruit = _free_cell(lane, final, np.int64(draw[lane, 0] * (start_time - length)))
-        final[lane, _HEAD, head] = final[lane, _TAIL, tail] = final[lane, _FRUIT, fruit] = 255
+        final[lane, HEAD, head] = final[lane, TAIL, tail] = final[lane, FRUIT, fruit] = 255
         _find_legal(lane, head, since, born, beside, step.final_masks)
 
         steps = np.int64(clock - start_time)
@@ -112,7 +112,7 @@ def step_snakes(
                 state.meal[lane, 0] = clock
             _find_legal(lane, head, length - clock, born, beside, step.masks)
         else:
-            for plane in range(_ORDER + 1):
+            for plane in range(ORDER + 1):
                 for cell in range(cells):
                     step.frames[lane, plane, cell] = final[lane, plane, cell]
             for move in range(moves):
@@ -130,9 +130,9 @@ def _draw_body(lane, born, since, length, frames):
     scale = np.float32(255) / length
     for cell in range(frames.shape[2]):
         order = np.int64(max(born[lane, cell] + since, _ZERO) * scale + _CEIL)
-        frames[lane, _ORDER, cell] = order
-        frames[lane, _BODY, cell] = 255 if order else 0
-        for plane in range(_HEAD, _FRUIT + 1):
+        frames[lane, ORDER, cell] = order
+        frames[lane, BODY, cell] = 255 if order else 0
+        for plane in range(HEAD, FRUIT + 1):
             frames[lane, plane, cell] = 0
 
 
@@ -152,10 +152,10 @@ def _begin(lane, draw, state, frames):
     for cell in range(cells):
         state.born[lane, cell] = _ZERO
     state.born[lane, head] = cells
-    for plane in range(_ORDER + 1):
+    for plane in range(ORDER + 1):
         for cell in range(cells):
             frames[lane, plane, cell] = 0
-        frames[lane, plane, fruit if plane == _FRUIT else head] = 255
+        frames[lane, plane, fruit if plane == FRUIT else head] = 255
     return head, head, fruit, _ONE
 
 
@@ -175,7 +175,7 @@ def _begin_late(lane, draw, state, rules, frames):
     tail, fruit = rules.ways[way, first], rules.ways[way, (first + sign * free) % count]
     head = rules.ways[way, (first + sign * (length - 1)) % count]
     _draw_body(lane, state.born, np.float32(length - cells), np.float32(length), frames)
-    frames[lane, _HEAD, head] = frames[lane, _TAIL, tail] = frames[lane, _FRUIT, fruit] = 255
+    frames[lane, HEAD, head] = frames[lane, TAIL, tail] = frames[lane, FRUIT, fruit] = 255
     return head, tail, fruit, np.float32(length)
 
 
@@ -183,7 +183,7 @@ def _begin_late(lane, draw, state, rules, frames):
 def _free_cell(lane, frames, nth):
     """The `nth` cell (from 0) that is not body; cell 0 if there are not so many."""
     for cell in range(frames.shape[2]):
-        if not frames[lane, _BODY, cell]:
+        if not frames[lane, BODY, cell]:
             if nth == 0:
                 return cell
             nth -= 1

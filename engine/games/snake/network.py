@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from engine.agents.dueling import dueling, stream, through
 from engine.games.snake.arrivals import Arrivals
+from engine.games.snake.planes import FRUIT, HEAD, ORDER, TAIL
 from engine.games.snake.rules import MOVES, neighbours
 
-_BODY, _HEAD, _TAIL, _FRUIT, _ORDER = range(5)  # planes of an observation
 _DIRECTIONS = len(MOVES)
 _SEEN = 8  # planes that the convolutions see
 _NUMBERS = 3 * 3  # about the three moves that are not backwards
@@ -67,16 +67,16 @@ class PathsQNetwork(nn.Module):
         seen = torch.stack((heading, (heading + sign) % _DIRECTIONS, (heading - sign) % _DIRECTIONS), 1)
         times = times.gather(1, seen[:, :, None].expand(-1, -1, self._cells)).float()  # ahead, right, left
 
-        length = (cells[:, _ORDER] > 0).sum(1, keepdim=True)
-        order = cells[:, _ORDER] * (length / (255 * self._cells))  # the share of cells from the tail up to this one
+        length = (cells[:, ORDER] > 0).sum(1, keepdim=True)
+        order = cells[:, ORDER] * (length / (255 * self._cells))  # the share of cells from the tail up to this one
         soon = torch.where(times > 0, 1 - times / (2 * self._cells), 0.0)
-        board = torch.cat((cells[:, :_ORDER] / 255, order[:, None], soon), 1)
+        board = torch.cat((cells[:, :ORDER] / 255, order[:, None], soon), 1)
         view = self.views[heading, mirrored][:, None].expand(-1, _SEEN, -1)
         board = F.pad(board, (0, 1)).gather(2, view).view(-1, _SEEN, self._side, self._side)
         board = board.contiguous(memory_format=torch.channels_last)  # for a faster backward pass on CPUs
 
         reached = times > 0
-        tail = (reached & (cells[:, _TAIL] > 0)[:, None]).any(2)
+        tail = (reached & (cells[:, TAIL] > 0)[:, None]).any(2)
         numbers = torch.cat((reached.float().mean(2), tail.float(), reached.any(2).float()), 1)
         features = torch.cat((self.features(board), numbers), 1)
         q = dueling(through(self.value, features), through(self.advantage, features))
@@ -88,8 +88,8 @@ class PathsQNetwork(nn.Module):
 
         The snake comes from the cell beside the head that the body entered last.
         """
-        head, fruit = cells[:, _HEAD].argmax(1), cells[:, _FRUIT].argmax(1)
-        order = F.pad(cells[:, _ORDER].int(), (0, 1)).gather(1, self.beside[head])
+        head, fruit = cells[:, HEAD].argmax(1), cells[:, FRUIT].argmax(1)
+        order = F.pad(cells[:, ORDER].int(), (0, 1)).gather(1, self.beside[head])
         heading = (order.argmax(1) + 2) % _DIRECTIONS
         right = self.moves[(heading + 1) % _DIRECTIONS]
         rows, columns = (where(fruit) - where(head) for where in (self._row, self._column))

@@ -18,10 +18,10 @@ from engine.games.boards.step_arrays import new_arrays
 from engine.games.boards.tensor_lanes import TensorLanes, TensorStep, as_step, check_range
 from engine.games.snake.kernel import SnakeRules, SnakeState, step_snakes
 from engine.games.snake.late_starts import LateStarts
+from engine.games.snake.planes import BODY, ORDER, PLANES
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left as (row, column) offsets, in the order of Jumanji's actions."""
-PLANES = 5
 OUTSIDE = 1e6  # time of entry for number `cells`: so late that it always counts as body
 
 
@@ -178,8 +178,8 @@ class SnakeLanes(TensorLanes):
         order = (self._born[:, :cells] + since).clamp_(min=0).mul_(self._white / length).add_(self._ceil).short()
         body = order.clamp(max=1)
         final = torch.zeros((self.lanes, PLANES, cells), dtype=torch.uint8, device=self.device)
-        final[:, 0] = body * self._white16
-        final[:, 4] = order
+        final[:, BODY] = body * self._white16
+        final[:, ORDER] = order
         beside = self._beside.index_select(0, head[:, 0])
         final_masks = self._born.gather(1, beside) + since <= self._one
 

@@ -11,6 +11,7 @@ from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
 from engine.games.tetris.options import TetrisOptions, options_of
+from engine.games.tetris.planes import PLANES
 from engine.protocol.outcome import Outcome, Result
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from engine.envs.played_game import PersonControls, PlayedGame
 
 _ROTATIONS = 4
-_PLANES = 4
 
 
 class Tetris(BoardGame):
@@ -94,7 +94,7 @@ class Tetris(BoardGame):
     def spec(self, config: RunConfig) -> Spec:
         options = options_of(config)
         width, height = size_of(options.board)
-        return Spec((_PLANES + options.next_piece, height, width), _ROTATIONS * width, stack=1, hold=1, masked=True)
+        return Spec((PLANES + options.next_piece, height, width), _ROTATIONS * width, stack=1, hold=1, masked=True)
 
     def action_names(self, config: RunConfig) -> list[str]:
         width, _ = size_of(options_of(config).board)

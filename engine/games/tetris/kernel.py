@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from engine.compiler.kernels import Array1, Array2, helper, kernel
 from engine.games.boards.step_arrays import StepArrays
+from engine.games.tetris.planes import FILLED, MASKS, NEXT, PIECE, REACHED
 
-_FILLED, _REACHED, _PIECE, _MASKS, _NEXT = range(5)  # planes of an observation
 _WALL = 1 << 62
 
 
@@ -152,16 +152,16 @@ def _draw(lane, columns, piece, upcoming, masks, rules, frames):
         reached = -(bits & -bits)
         for row in range(rules.height):
             cell = row * rules.width + column
-            frames[lane, _FILLED, cell] = -(bits >> row & 1)  # 255 in uint8
-            frames[lane, _REACHED, cell] = -(reached >> row & 1)
+            frames[lane, FILLED, cell] = -(bits >> row & 1)  # 255 in uint8
+            frames[lane, REACHED, cell] = -(reached >> row & 1)
     for cell in range(frames.shape[2]):
-        frames[lane, _PIECE, cell] = rules.pictures[piece, cell]
-        frames[lane, _MASKS, cell] = 0
+        frames[lane, PIECE, cell] = rules.pictures[piece, cell]
+        frames[lane, MASKS, cell] = 0
     for action in range(masks.shape[1]):
-        frames[lane, _MASKS, action] = 255 if masks[lane, action] else 0
+        frames[lane, MASKS, action] = 255 if masks[lane, action] else 0
     if rules.shows_next:
         for cell in range(frames.shape[2]):
-            frames[lane, _NEXT, cell] = rules.pictures[upcoming, cell]
+            frames[lane, NEXT, cell] = rules.pictures[upcoming, cell]
 
 
 @helper

@@ -19,9 +19,9 @@ from engine.agents.dueling import dueling, in_float32, through
 from engine.agents.networks import as_planes
 from engine.errors import UserError
 from engine.games.tetris.afterboards import draw_afterboards
+from engine.games.tetris.planes import MASKS, NEXT, PIECE
 from engine.games.tetris.rules import MIRRORED, PADDING, PIECES, boxes, clear_lines, placements, put
 
-_PIECE, _NEXT = 2, 4  # planes of an observation that show pieces
 BOX = 4  # side of the box of a piece
 _FLAT = 2  # number of layers after which the features have the shape [batch, channels, width]
 
@@ -84,7 +84,7 @@ class AfterstateQNetwork(Afterstates):
         super().__init__()
         planes, self._height, self._width = frame_shape
         self._actions = 4 * self._width
-        self._shows_next = planes > _NEXT
+        self._shows_next = planes > NEXT
         self.value = BoardValue(self._height, self._width, next_piece=self._shows_next)
         columns, rows, _ = placements(self._width)
         self.register_buffer("_cell_columns", columns, persistent=False)
@@ -129,7 +129,7 @@ class AfterstateQNetwork(Afterstates):
     def forward(self, obs: Tensor) -> Tensor:
         """See the class's docstring."""
         columns, piece, following, planes = self._read(obs)
-        legal = planes[:, 3].flatten(1)[:, : self._actions] > 0
+        legal = planes[:, MASKS].flatten(1)[:, : self._actions] > 0
         canonical = self._first_equal[piece]
         batch = obs.shape[0]  # `len` would be a constant of a graph
         every = torch.arange(self._actions, device=obs.device)
@@ -162,8 +162,8 @@ class AfterstateQNetwork(Afterstates):
         planes = obs.flatten(1, -3)
         filled = ((planes[:, 0] > 0) * self._bits[:, None]).sum(1, dtype=torch.int32)
         columns = F.pad(filled, (0, PADDING)) | (-1 << self._height)
-        following = self._piece_in(planes[:, _NEXT]) if self._shows_next else None
-        return columns, self._piece_in(planes[:, _PIECE]), following, planes
+        following = self._piece_in(planes[:, NEXT]) if self._shows_next else None
+        return columns, self._piece_in(planes[:, PIECE]), following, planes
 
     def _piece_in(self, plane: Tensor) -> Tensor:
         boxes = (plane[:, :BOX, :BOX] > 0).flatten(1).float()
@@ -232,7 +232,7 @@ class ColumnsQNetwork(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """Q-values float32 [batch, actions] from observations [batch, stack, planes, height, width]."""
         x = as_planes(obs)
-        piece = F.linear(x[:, _PIECE, :BOX, :BOX].flatten(1), self.piece.weight / 255, self.piece.bias)
+        piece = F.linear(x[:, PIECE, :BOX, :BOX].flatten(1), self.piece.weight / 255, self.piece.bias)
         columns = self.columns
         x = F.conv2d(x, columns.weight / 255, columns.bias, padding=columns.padding).squeeze(2) + piece[:, :, None]
         features = self.mix(x)  # [batch, hidden, width]

@@ -20,6 +20,7 @@ from engine.errors import UserError
 from engine.games.boards.step_arrays import new_arrays
 from engine.games.boards.tensor_lanes import TensorLanes, TensorStep, as_step, check_range
 from engine.games.tetris.kernel import TetrisRules, TetrisState, step_tetris
+from engine.games.tetris.planes import PLANES
 
 PIECES = (
     ("#...|#...|#...|#...", "####|....|....|....", "#...|#...|#...|#...", "####|....|....|...."),
@@ -34,7 +35,6 @@ PIECES = (
 MIRRORED = (0, 2, 1, 3, 4, 6, 5)
 """Index in `PIECES` of each piece's mirror image."""
 PADDING = 3  # columns to the right of the board that a box may overlap
-PLANES = 4
 ROTATIONS = 4
 REWARDS = ("cells", "lines", "jumanji")
 LINE_REWARDS = (0.0, 40.0, 100.0, 300.0, 1200.0)  # Jumanji's

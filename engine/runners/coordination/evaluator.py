@@ -6,7 +6,6 @@ The best score is stored only in the policy's own file, so file and score match 
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.run_config import RunConfig
+from engine.config.tasks import rounded_up
 from engine.envs.episode import mean_results
 from engine.envs.factory import describe_evaluation, describe_task, make_lanes
 from engine.envs.lanes import Frames, Lanes
@@ -53,17 +53,16 @@ class Evaluator:
         Returns both; None if a Stop command ended the evaluation early.
         """
         started = time.monotonic()
-        episodes = episodes_of(self._config)
-        if self._env is None or self._config.game_info.starts_slowly(self._config):
+        config = self._config
+        episodes = rounded_up(config.eval_episodes, config.game_info.tasks_of(config.task))  # one lane each
+        if self._env is None or config.game_info.starts_slowly(config):
             self._link.beat(_STARTING_S)
         if self._env is None:
-            self._env = make_lanes(self._config, episodes, threads=self._threads, seed=_SEED, once=True)
+            self._env = make_lanes(config, episodes, threads=self._threads, seed=_SEED, once=True)
             self._env.spread_starts()
         self._env.rewind()
         try:
-            played = play_episodes(
-                self._env, self._act, episodes, epsilon=self._config.eval_conditions.epsilon, seed=_SEED
-            )
+            played = play_episodes(self._env, self._act, episodes, epsilon=config.eval_conditions.epsilon, seed=_SEED)
         except _StopWaits:
             return None
         successes = sum(episode.success for episode in played)
@@ -114,9 +113,3 @@ def score_of(policy: Path, config: RunConfig) -> tuple[float, ...]:
         return ()
     wanted = describe_task(config) | describe_evaluation(config)
     return tuple(said.get("score", ())) if wanted.items() <= said.items() else ()
-
-
-def episodes_of(config: RunConfig) -> int:
-    """Number of episodes in an evaluation, one lane each: at least as many as requested, and equally many per task."""
-    tasks = len(config.game_info.tasks_of(config.task))
-    return math.ceil(config.eval_episodes / tasks) * tasks

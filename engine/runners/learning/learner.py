@@ -7,12 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-import torch
-
 from engine.agents import DoubleDQN, Losses
 from engine.buffers import Replay, ReplayBuffer
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import PlayedStep, Spec
+from engine.envs.lanes import PlayedStep, Spec, on_host
 from engine.protocol.failures import HopelessError
 from engine.runners.learning.learner_random import LearnerRandom
 from engine.runners.learning.pace import Pace
@@ -77,10 +75,8 @@ class Learner:
     @stopwatch("insert")
     def insert(self, step: PlayedStep) -> None:
         """Store one step of all lanes."""
-        if isinstance(step.frames, torch.Tensor) and isinstance(self.replay, ReplayBuffer):
-            step = dataclasses.replace(
-                step, frames=step.frames.cpu().numpy(), final_frames=step.final_frames.cpu().numpy()
-            )
+        if isinstance(self.replay, ReplayBuffer):  # after a resume, boards on a device have frames on both sides
+            step = dataclasses.replace(step, frames=on_host(step.frames), final_frames=on_host(step.final_frames))
         self.replay.append(step)
         self.pace.count(len(step.actions))
 

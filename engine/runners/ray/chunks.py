@@ -138,7 +138,7 @@ class ChunkWriter:
                 priority_lanes=np.concatenate([each.lanes for each in priorities]).astype("<u2").tobytes(),
                 priority_ages=np.concatenate([each.ages for each in priorities]).astype(np.uint8).tobytes(),
                 td_errors=np.concatenate([each.td_errors for each in priorities]).astype("<f4").tobytes(),
-                emulated=sum(each.frames for each in taken),
+                emulated=sum(each.game_frames for each in taken),
                 episodes=[episode.numbers() for each in taken for episode in each.episodes],
                 updates=updates,
                 times=times,

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from engine.agents.networks import make_networks
 from engine.config.reading import make_config
+from engine.config.tasks import rounded_up
 from engine.envs.curriculum import report
 from engine.envs.factory import make_lanes
 from engine.games.mario.curriculum import StageCurriculum, stage_slots
@@ -29,7 +30,6 @@ from engine.games.tetris.curriculum import RewardCurriculum, shaping
 from engine.games.tetris.rules import TetrisLanes
 from engine.protocol import framing, messages
 from engine.protocol.messages import Episode, Evaluation, Phase
-from engine.runners.coordination.evaluator import episodes_of
 from engine.runs import checkpoints
 from mario_tui.app import MarioApp
 from mario_tui.data.feed import Snapshot
@@ -212,7 +212,8 @@ def test_compiled_and_reference_steppers_begin_at_the_same_stages() -> None:
 )
 def test_an_evaluation_plays_all_stages_equally_often(options: dict[str, Any], each: int) -> None:
     config = make_config(options)
-    env = make_lanes(config, episodes_of(config), threads=1, seed=0, once=True)
+    episodes = rounded_up(config.eval_episodes, config.game_info.tasks_of(config.task))
+    env = make_lanes(config, episodes, threads=1, seed=0, once=True)
     assert isinstance(env, MarioLanes)
     starts = starts_of(env, 3)
     assert (starts == starts[0]).all()

@@ -20,7 +20,7 @@ from engine.commands.release_policy import _distill_command, _weights, source_of
 from engine.config.conditions import Conditions
 from engine.config.games import game_of
 from engine.errors import UserError
-from engine.evaluation.leaderboard import episodes_of, leaderboard
+from engine.evaluation.leaderboard import episodes_on_card, leaderboard
 from engine.evaluation.policy import load_policy
 from engine.evaluation.statistics import mean_interval
 from engine.games.mario.actions import ACTION_SETS
@@ -104,7 +104,7 @@ def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> Non
         assert rates == card.rates
         assert " /" not in card.command  # no folder of a machine
         for rate in card.rates:
-            assert rate.episodes == episodes_of(game_of(card.game), rate.console, card.stage)
+            assert rate.episodes == episodes_on_card(game_of(card.game), rate.console, card.stage)
     page = Path(__file__).parents[3] / "bench/experiments/policies.md"
     assert f"\n\n{leaderboard()}\n\n" in page.read_text(encoding="utf-8")
 
