@@ -32,7 +32,7 @@ def record(arguments: Sequence[str]) -> int:
 
     Ctrl-C finishes the file before its end.
     """
-    episode: Episode | None = None
+    filmed: Filmed | None = None
     outcome = Outcome()
     interrupted = False
     with start_game(*arguments, "--episodes=1", "--unpaced") as game:
@@ -49,19 +49,19 @@ def record(arguments: Sequence[str]) -> int:
                 case Failed():
                     return failed("the game", report)
                 case Episode():
-                    episode = report
-                    print(_episode_text(episode, outcome))
+                    print(_episode_text(report, outcome))
                 case Playing():
                     outcome = report.outcome
                 case Filmed():
-                    print(film_text(report), file=sys.stderr)
+                    filmed = report
+                    print(film_text(filmed), file=sys.stderr)
                 case _:
                     pass
         if interrupted:
             raise KeyboardInterrupt
-        if episode is None:
+        if filmed is None:
             print(f"mario-tui: {game.crash_reason()}", file=sys.stderr)
-    return 0 if episode is not None else 1
+    return 0 if filmed is not None else 1
 
 
 def _episode_text(episode: Episode, outcome: Outcome) -> str:

@@ -28,7 +28,7 @@ from engine.monitoring.memory_budget import TooLittleMemory
 from engine.runs.annotation import MOST_TAGS, Annotation
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.registry import delete_run
-from engine.runs.run import Run, is_run
+from engine.runs.run import Run, is_run, record_if_begun
 from engine.runs.sweep import TRIES, Member, Sweep, SweepPlan
 from engine.runtime.files import open_regular
 from engine.runtime.text import printable
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _PRUNED = "its setting was pruned"
 _POLL_S = 0.5
+_RETRY_S = 10.0
+"""Until a run that lacks memory is tried again: each time its checkpoint is read."""
 _START_S = 30.0
 _STOP_S = 600.0
 """Seconds that runs have to write their last checkpoints."""
@@ -52,7 +54,8 @@ _ASK_AGAIN_S = 20.0
 
 def status_of(run: Run) -> RunStatus | None:
     """Where a run of a sweep is; None if it has not begun."""
-    return RunStatus.of_record(run.record()) if is_run(run.path) else None
+    record = record_if_begun(run)
+    return None if record is None else RunStatus.of_record(record)
 
 
 def stop_runs(sweep: Sweep) -> None:
@@ -134,6 +137,8 @@ class Queue:
         self._ended = set[str]()
         """Pruned runs that were stopped. One that somebody resumes is left alone."""
         self._is_stopping = False
+        self._retry_at = -math.inf
+        """When a run that lacks memory is tried again."""
         self._cluster: Cluster | None = None
         plan = sweep.own_plan()
         if plan.ray != "none":
@@ -173,11 +178,12 @@ class Queue:
             ]
             if plan.is_searching and len(waiting) < jobs - trains and self._add_setting():
                 continue
-            for number in waiting[: max(0, jobs - trains)]:
+            lacks_memory = bool(training) and time.monotonic() < self._retry_at
+            for number in waiting[: 0 if lacks_memory else max(0, jobs - trains)]:
                 if self._is_stopping or not self._begin(plan, number, alone=not (trains or training)):
                     break
                 trains += 1
-            if not waiting and not training:
+            if not (waiting or training or plan.is_searching):
                 last, _ = at_end.enter_context(self._sweep.changed_plan())
                 if last.members == plan.members:
                     return
@@ -278,6 +284,7 @@ class Queue:
             self._hosts.append(start.start())
         except UserError as error:
             waits = isinstance(error, TooLittleMemory) and not alone
+            self._retry_at = time.monotonic() + _RETRY_S
             self._count(run.name, -1 if waits else TRIES)
             if not waits:
                 self._say(f"{run.name} can't be started: {error}")

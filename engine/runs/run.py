@@ -311,6 +311,16 @@ def is_run(folder: Path) -> bool:
     return (folder / RECORD_FILE).is_file()
 
 
+def record_if_begun(run: Run) -> RunRecord | None:
+    """The record of a run; None if it has none, or is just being deleted. Raises `UserError` if it can't be read."""
+    try:
+        return run.record() if is_run(run.path) else None
+    except UserError:
+        if is_run(run.path):
+            raise
+        return None
+
+
 def run_folder(path: Path) -> Path | None:
     """The folder of the run that the path is, or in which it is a checkpoint or a policy; None outside of runs."""
     return next(filter(is_run, (path, *path.parents[:2])), None)

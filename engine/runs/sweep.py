@@ -161,20 +161,22 @@ class Sweep:
     @contextlib.contextmanager
     def changed_plan(self) -> Iterator[tuple[SweepPlan, Callable[[SweepPlan], None]]]:
         """The plan, and what writes another one; nobody else changes it meanwhile."""
-        with self._lock_file(PLAN_LOCK_FILE) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with self._locked(PLAN_LOCK_FILE, lambda file: fcntl.flock(file, fcntl.LOCK_EX)):
             yield self.own_plan(), self.write_plan
 
     def write_plan(self, plan: SweepPlan) -> None:
-        """Write the plan, and note that this user has. A kill in between leaves the old plan or the new one usable."""
+        """Write the plan, and note that this user has. A kill or a full disk in between leaves the plan that is there
+        usable. Raises `UserError` if something can't be written."""
         content = msgspec.json.format(msgspec.json.encode(plan))
         mark = _Mark(str(self.path), [hashlib.sha256(content).hexdigest()], time.time())
-        with contextlib.suppress(OSError, ValueError):
-            before = self._mark()
-            mark.digests, mark.created_at = mark.digests + before.digests[:1], before.created_at
-        _marks().mkdir(parents=True, exist_ok=True)
-        write_atomically(_marks() / path_digest(self.path), msgspec.json.encode(mark))
-        write_atomically(self.path / SWEEP_FILE, content)
+        with contextlib.suppress(OSError, ValueError, UserError):
+            now, before = hashlib.sha256(self._content()).hexdigest(), self._mark()
+            mark.created_at = before.created_at
+            mark.digests += {now}.intersection(before.digests)
+        with _written(self.path):
+            _marks().mkdir(parents=True, exist_ok=True)
+            write_atomically(_marks() / path_digest(self.path), msgspec.json.encode(mark))
+            write_atomically(self.path / SWEEP_FILE, content)
 
     def _content(self) -> bytes:
         path = self.path / SWEEP_FILE
@@ -203,7 +205,9 @@ class Sweep:
             return {}
 
     def write_tries(self, tries: dict[str, int]) -> None:
-        write_atomically(self.path / TRIES_FILE, msgspec.json.encode(tries))
+        """Raises `UserError` if they can't be written."""
+        with _written(self.path):
+            write_atomically(self.path / TRIES_FILE, msgspec.json.encode(tries))
 
     def queue_pid(self) -> int | None:
         """The process of its queue; None if it has none. 0 if it is about to tell."""
@@ -223,26 +227,37 @@ class Sweep:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Be its queue. Raises `UserError` if it has one."""
-        with self._lock_file(LOCK_FILE) as file:
-            try:
-                lock_exclusively(file)
-            except BlockingIOError:
-                raise UserError(f"{self.name}: has a queue already") from None
+        with self._locked(LOCK_FILE, lock_exclusively) as file:
             os.truncate(file.fileno(), 0)
             os.pwrite(file.fileno(), f"{os.getpid()}".encode(), 0)
             yield
 
     @contextlib.contextmanager
-    def _lock_file(self, name: str) -> Iterator[BinaryIO]:
+    def _locked(self, name: str, lock: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
         with open_regular(self.path / name, os.O_RDWR | os.O_CREAT) as file:
             os.fchmod(file.fileno(), 0o600)  # any user who can open the file could lock it
+            try:
+                lock(file)
+            except BlockingIOError:
+                raise UserError(f"{self.name}: has a queue already") from None
+            except OSError as error:
+                raise UserError(f"{self.path}: a sweep needs file locks here ({error.strerror})") from None
             yield file
+
+
+@contextlib.contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    """Raises `UserError` for what the block can't write; `folder` is named if the system names no file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{error.filename or folder}: can't be written ({error.strerror or error})") from None
 
 
 class _Mark(msgspec.Struct):
     path: str
     digests: list[str]
-    """SHA-256 of the plan, and of the one before it."""
+    """SHA-256 of the plan, and of the one that it replaces."""
     created_at: float = 0.0
     """Of the sweep; marks of earlier versions have none."""
 
@@ -264,11 +279,10 @@ def create_sweep(run_dir: Path, name: str, plan: SweepPlan, *, numbered: bool = 
         raise UserError(f"--run-dir: {path}: can't be written ({reason})") from None
     sweep = Sweep(created)
     try:
-        (_marks() / path_digest(sweep.path)).unlink(missing_ok=True)  # of one that was deleted
         sweep.write_plan(msgspec.structs.replace(plan, name=sweep.name))
-    except OSError as error:
+    except UserError:
         shutil.rmtree(created, ignore_errors=True)  # the name is free again
-        raise UserError(f"{error.filename or sweep.path}: can't be written ({error.strerror or error})") from None
+        raise
     return sweep
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -174,6 +175,11 @@ def _start(arguments: list[str]) -> int:
     name = options.name or f"sweep-{base.get('game', game)}-{time.strftime('%Y%m%d-%H%M%S')}"
     sweep = create_sweep(run_dir, name, plan, numbered=options.name is None)
     start_queue(sweep)
+    if never := [config for config in configs if not 0 < config.eval_every <= config.steps]:
+        none = f"{counted(len(never), 'setting')}; --eval-every is {never[0].eval_every:,}"
+        warnings = [f"without evaluations: {none}", *warnings]
+    for text in warnings:
+        print(f"note: {text}", file=sys.stderr)
     if options.json:
         print(json.dumps({"name": sweep.name, "path": str(sweep.path), "runs": len(members), "jobs": jobs}))
         return 0
@@ -183,10 +189,6 @@ def _start(arguments: list[str]) -> int:
     steps = " to ".join(f"{count:,}" for count in sorted({min(each), max(each)}))
     runs = f"{counted(len(settings), 'setting')}, {counted(len(members), 'run')} of {steps} steps"
     print(f"sweep {sweep.name}: {runs}, {at_once}{cores}")
-    if never := [config for config in configs if not 0 < config.eval_every <= config.steps]:
-        print(f"note: without evaluations: {counted(len(never), 'setting')}; --eval-every is {never[0].eval_every:,}")
-    for text in warnings:
-        print(f"note: {text}")
     print(printable(f"folder {sweep.path}"))
     print(f"see: mario-tui sweep watch {how_to_name(sweep)}, or sweep status")
     return 0

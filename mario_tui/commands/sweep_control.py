@@ -74,15 +74,17 @@ def resume(arguments: list[str]) -> int:
                 plan = msgspec.structs.replace(plan, ray=options.ray)
                 check_devices(plan, plan.settings)
                 write(plan)
-        again = [RunStatus.STOPPED, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED, None]
-        if was_on_cluster:  # what still trains there stops, because its queue is gone
-            again += [status for status in RunStatus if status.is_active]
         runs = [sweep.run(number) for number in range(len(plan.members))]
-        left = [run.name for run in runs if run.name not in plan.pruned and status_of(run) in again]
+        left = [run.name for run in runs if run.name not in plan.pruned and _is_left(status_of(run), was_on_cluster)]
         sweep.write_tries(sweep.tries() | dict.fromkeys(left, 0))
     start_queue(sweep)
     print(f"{sweep.name}: resumed; see: mario-tui sweep watch {how_to_name(sweep)}")
     return 0
+
+
+def _is_left(status: RunStatus | None, was_on_cluster: bool) -> bool:
+    """Whether a run is to be begun or resumed. What still trains on a cluster stops, because its queue is gone."""
+    return status is None or (status is not RunStatus.FINISHED and (was_on_cluster or not status.is_active))
 
 
 def add(arguments: list[str]) -> int:
@@ -115,7 +117,7 @@ def add(arguments: list[str]) -> int:
         start_queue(sweep)
     print(f"{sweep.name}: {counted(len(members), 'more run')}, {len(added.members)} in all")
     for text in warnings:
-        print(f"note: {text}")
+        print(f"note: {text}", file=sys.stderr)
     return 0
 
 

@@ -300,10 +300,11 @@ class Feed:
 
     def send(self, command: Command) -> bool:
         """Send a command; returns whether it could be sent."""
-        if self._client is None:
+        client = self._client  # another thread may set it to None
+        if client is None:
             return False
         try:
-            self._client.send(command)
+            client.send(command)
         except HostGone:
             return False
         return True

@@ -78,7 +78,7 @@ def _listed_sweep(sweep: Sweep, plan: SweepPlan, runs: Sequence[Listed]) -> List
     records = [listed.record for listed in runs]
     done = {listed.run.name for listed in runs if listed.status is RunStatus.FINISHED} | set(plan.pruned)
     is_active = any(listed.status.is_active for listed in runs) or sweep.queue_pid() is not None
-    has_failed = any(listed.status in (RunStatus.FAILED, RunStatus.LOST) for listed in runs)
+    has_failed = any(listed.status.has_failed for listed in runs)
     is_done = len(done) == len(plan.members) and not plan.is_searching
     steps = plan.planned * max(record.steps for record in records)
     env_steps = sum(record.env_steps for record in records)

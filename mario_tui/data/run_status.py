@@ -54,6 +54,11 @@ class RunStatus(StrEnum):
         return not self.is_active
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the run did not end in order."""
+        return self in (RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED)
+
+    @property
     def is_active(self) -> bool:
         """Whether a host is alive, as far as known."""
         return self in (*ACTIVE, RunStatus.CONNECTING, RunStatus.UNREACHABLE)

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.config.fields import flag
 from engine.runs.lookup import how_to_name
-from engine.runs.run import ACTIVE, Run, RunRecord, is_run
+from engine.runs.run import ACTIVE, Run, RunRecord, record_if_begun
 from engine.runs.sweep import NOT_OWN, STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, setting_key
 from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
@@ -43,6 +43,10 @@ class MemberResult:
     def is_active(self) -> bool:
         """Whether its host is alive."""
         return self.state not in (WAITING, PRUNED) and RunStatus(self.state).is_active
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state not in (WAITING, PRUNED) and RunStatus(self.state).has_failed
 
     @property
     def best(self) -> float | None:
@@ -110,7 +114,7 @@ def is_waiting(status: RunStatus | None, tries: int | None) -> bool:
     """
     if status is RunStatus.STOPPED:
         return tries == 0
-    return (tries or 0) < TRIES and status in (None, RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED)
+    return (tries or 0) < TRIES and (status is None or status.has_failed)
 
 
 def is_done(plan: SweepPlan, results: Sequence[SettingResult]) -> bool:
@@ -127,7 +131,7 @@ def results_of(sweep: Sweep, plan: SweepPlan) -> list[SettingResult]:
     tries, pruned, by_setting = sweep.tries(), set(plan.pruned), dict[str, list[MemberResult]]()  # by values, as JSON
     for number, member in enumerate(plan.members):
         run = sweep.run(number)
-        record = run.record() if is_run(run.path) else None
+        record = record_if_begun(run)
         status = None if record is None else RunStatus.of_record(record)
         state = WAITING if is_waiting(status, tries.get(run.name)) else str(status or RunStatus.FAILED)
         if run.name in pruned and state not in (*ACTIVE, RunStatus.FINISHED):
@@ -158,7 +162,7 @@ def failed_lines(sweep: Sweep, results: Iterable[SettingResult]) -> list[str]:
     """A line for each run that has failed or was lost: why, and which log tells more."""
     lines = []
     for member in (member for result in results for member in result.members):
-        if member.state in (RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED):
+        if member.has_failed:
             why, log = "could not be started", sweep.log_path
             if member.record is not None:
                 why, log = failure(member.record), member.run.log_path

@@ -290,31 +290,31 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
             self.app.push_screen(TextScreen(self._sweep.name, "\n".join(commands_of(self._reading.plan))))
 
     def action_stop(self) -> None:
-        self._ask("Stop", "Its runs write their last checkpoints and end, and no more are started.", "stopped")
+        self._ask("Stop", "Its runs write their last checkpoints and end, and no more are started.")
 
     def action_resume_sweep(self) -> None:
-        self._ask("Resume", "Runs that wait, were stopped or have failed are started, a few at a time.", "resumed")
+        self._ask("Resume", "Runs that wait, were stopped or have failed are started, a few at a time.")
 
-    def _ask(self, what: str, consequence: str, done: str) -> None:
+    def _ask(self, what: str, consequence: str) -> None:
         """Ask whether to do what `mario-tui sweep` has a command for, then run the command."""
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self.run_worker(self._command(what.lower(), done), name="command")
+                self.run_worker(self._command(what.lower()), name="command")
 
         self.app.push_screen(ConfirmScreen(f"{what} {printable(self._sweep.name)}?", consequence), answered)
 
-    async def _command(self, name: str, done: str) -> None:
+    async def _command(self, name: str) -> None:
         """Run a command of `mario-tui sweep` on this one. It goes on if the user leaves meanwhile."""
         words = [sys.executable, "-P", "-m", "mario_tui", "sweep", name, str(self._sweep.path)]
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
         while process.poll() is None:
             await asyncio.sleep(_POLL_S)
-        error = process.communicate()[1].strip()
-        self.notify(error or f"{self._sweep.name} {done}", severity="error" if process.returncode else "information")
+        said, error = process.communicate()
+        self.notify((error or said).strip(), severity="error" if process.returncode else "information")
         self.read_again()
 
     def action_back(self) -> None:

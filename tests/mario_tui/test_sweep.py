@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -167,6 +168,23 @@ def test_a_sweep_that_can_not_be_noted_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(str(notes))}.*: can't be written"):
         create_sweep(tmp_path / "runs", "noted", plan)
     assert not (tmp_path / "runs" / "noted").exists()
+
+
+def test_a_plan_that_can_not_be_written_leaves_the_one_before_to_its_user(tmp_path: Path) -> None:
+    plan = SweepPlan(options={}, jobs=1, threads=1, members=(Member({}, 0),))
+    sweep = create_sweep(tmp_path, "rates", plan)
+    larger = msgspec.structs.replace(plan, members=tuple(Member({}, seed) for seed in range(100)))
+    limit, hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard_limit))  # room for the note in the home, not for the plan
+    try:
+        for _ in range(2):
+            with pytest.raises(UserError, match="rates: can't be written"):
+                sweep.write_plan(larger)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard_limit))
+    assert sweep.own_plan().members == plan.members
+    sweep.write_plan(larger)
+    assert sweep.own_plan().members == larger.members
 
 
 def test_a_search_ends_only_when_there_is_no_other_setting(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ async def test_it_follows_saves_and_stops_the_sweep(sweep: Sweep) -> None:
         assert len(Path("rates.csv").read_text().splitlines()) == 9
         assert "| `learning-rate=0.0001 n-step=3` | 2 of 2 |" in Path("rates.md").read_text()
         await pilot.press("x", "y")
-        await until(pilot, lambda: "rates stopped" in said(pilot.app), "the command")
+        await until(pilot, lambda: "rates: all runs are done" in said(pilot.app), "the command")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
