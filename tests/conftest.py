@@ -32,7 +32,9 @@ def _private_session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.setenv("XDG_STATE_HOME", str(home / "state"))
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         patch.setenv("TZ", "UTC")
-        patch.delenv("PYTHONUNBUFFERED", raising=False)  # users don't set it, and it hides what is written too late
+        # Users don't set these. One hides what is written too late; with the other, each process compiles all modules.
+        patch.delenv("PYTHONUNBUFFERED", raising=False)
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 

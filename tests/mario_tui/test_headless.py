@@ -45,6 +45,7 @@ from tests.support.program import (
     nobody_is_left,
     private_disk,
     read_event,
+    refusal,
     rest_of,
     run_program,
     runner_of,
@@ -454,15 +455,9 @@ def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_termin
         (("play", "latest", "--human"), "CHECKPOINT can't be combined with --human"),
         (("attach", "nothing"), "nothing: no such run"),
         (("--game", "mario"), "the dashboard needs a terminal; use: mario-tui --no-ui"),
-        ((), "the dashboard needs a terminal"),
         (("--log-format", "json"), "--log-format needs --no-ui"),
         (("--no-ui", "--steps", "1e30"), "--steps must be at most 9,007,199,254,740,992, got '1e30'"),
         (("eval", "mario-1-1", "--seed", "18446744073709551616"), "--seed must be a whole number between 0"),
-        (("distill", "mario-1-1", "tetris-7x14"), "tetris-7x14: game must be mario or snake, got tetris"),
-        (
-            ("distill", "mario-1-1", "--initial-policy", "mario-six-stages"),
-            "--initial-policy: network must be nature as in the student, got small in mario-six-stages",
-        ),
         (("eval", "snake-12x12", "--stage", "1-2"), "--stage can't be combined with a policy for snake"),
         (
             ("play", "mario-1-1", "--board", "10x10"),
@@ -471,11 +466,25 @@ def test_episodes_end_a_run_with_a_name_and_plain_lines_where_there_is_no_termin
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+    assert refusal(*arguments, cwd=tmp_path).startswith(f"mario-tui: error: {complaint}")
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "the dashboard needs a terminal"),
+        (("distill", "mario-1-1", "tetris-7x14"), "tetris-7x14: game must be mario or snake, got tetris"),
+        (
+            ("distill", "mario-1-1", "--initial-policy", "mario-six-stages"),
+            "--initial-policy: network must be nature as in the student, got small in mario-six-stages",
+        ),
+    ],
+)
+def test_wrong_usage_ends_the_program_with_status_2(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
     done = run_program(*arguments, cwd=tmp_path, check=2)
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"mario-tui: error: {complaint}")
-    assert done.stdout == ""
-    assert not (tmp_path / "checkpoints").exists()
+    assert line.startswith(f"mario-tui: error: {complaint}") and done.stdout == ""
 
 
 def test_resume_of_a_finished_number_of_steps_is_refused(finished_run: FinishedRun) -> None:

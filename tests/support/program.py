@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import multiprocessing
 import os
@@ -30,6 +31,7 @@ import pytest
 from engine.host.client import HostClient, HostGone
 from engine.protocol.messages import Event
 from engine.runs.run import Run
+from mario_tui import cli
 
 PROGRAM = [str(Path(sys.executable).with_name("mario-tui"))]
 _ATTRIBUTES = re.compile(rb"\x1b\[>?c")
@@ -57,6 +59,20 @@ def run_program(
     if check is not None:
         assert done.returncode == check, done.stdout[-2000:] + done.stderr[-2000:]
     return done
+
+
+def refusal(*arguments: str, cwd: Path) -> str:
+    """The line with which `mario-tui` refuses these arguments, with status 2, before it starts anything: so it runs in
+    this process."""
+    output, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["mario-tui", *arguments])
+        patch.chdir(cwd)
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as end:
+            cli.main()
+    assert (end.value.code, output.getvalue()) == (2, ""), errors.getvalue()
+    (line,) = errors.getvalue().splitlines()
+    return line
 
 
 def private_disk(folder: Path, size: str) -> list[str]:
