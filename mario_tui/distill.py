@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Sequence
 from types import FrameType
 
@@ -39,21 +38,17 @@ def distill(arguments: Sequence[str], game: str, steps: int, minutes: float | No
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, end)  # before the progress bar is imported: Python loses some interrupts of an import
     with command, progress_bar("distilling", 1.0) as show:
-        for report in command.messages():
-            match report:
-                case DistillationProgress():
-                    done = max(report.env_steps / steps, report.seconds / (60 * minutes) if minutes else 0.0)
-                    show(done, report.searching or f"distilling, agreement {report.agreement:.0%}")
-                case StudentEvaluation():
-                    _print(_as_json("evaluation", report, outcome) if as_json else _evaluation(report, outcome))
-                case Failed():
-                    return failed("the distillation", report)
-                case Distilled():
-                    result = report
-                    break
-        else:
-            print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
-            return 1
+
+        def tell(report: DistillationProgress | StudentEvaluation) -> None:
+            if isinstance(report, StudentEvaluation):
+                _print(_as_json("evaluation", report, outcome) if as_json else _evaluation(report, outcome))
+                return
+            done = max(report.env_steps / steps, report.seconds / (60 * minutes) if minutes else 0.0)
+            show(done, report.searching or f"distilling, agreement {report.agreement:.0%}")
+
+        result = command.result(Distilled, tell)
+    if isinstance(result, Failed):
+        return failed("the distillation", result)
     _print(_as_json("summary", result, outcome) if as_json else _result(result, outcome))
     return 0
 

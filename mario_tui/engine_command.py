@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from engine.errors import UserError
 from engine.protocol.framing import read_message
@@ -17,6 +17,7 @@ from engine.runtime.exit_status import how_it_ended
 from engine.runtime.text import printable
 
 M = TypeVar("M")
+R = TypeVar("R")
 _MAX_QUOTED = 64 * 1024
 """Bytes of standard error that are looked at for the reason of a crash."""
 
@@ -53,6 +54,14 @@ class EngineCommand(Generic[M]):
         with contextlib.suppress(EOFError, ValueError):
             while True:
                 yield read_message(self._process.stdout, self._decode)
+
+    def result(self, kind: type[R], on_other: Callable[[Any], object] = lambda message: None) -> R | Failed:
+        """Its result, a message of this kind, or why there is none. `on_other` is called with the messages before."""
+        for message in self.messages():
+            if isinstance(message, kind | Failed):
+                return message
+            on_other(message)
+        return Failed(reason=self.crash_reason())
 
     def send(self, data: bytes) -> None:
         """Write to its standard input at once. Raises `OSError` if it is gone."""

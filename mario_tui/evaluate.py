@@ -43,7 +43,7 @@ def evaluate(wanted: WantedEvaluation, *, as_json: bool) -> int:
     """Evaluate a policy and print the result. Returns the exit status."""
     text = f"evaluating {printable(origin_of(wanted.policy).name)}"
     with wanted.command() as command, progress_bar(text, wanted.episodes) as played:
-        result = result_of(command, lambda report: played(report.episode))
+        result = command.result(Evaluated, lambda report: played(report.episode))
     if isinstance(result, Evaluated):
         print(_as_json(result) if as_json else as_text(result))
         return 0
@@ -82,7 +82,7 @@ def _at_the_same_time(
                 raise CancelledError
             running.append(command := each.command(processes))
         with command:
-            return result_of(command, on_episode)
+            return command.result(Evaluated, on_episode)
 
     pool = ThreadPoolExecutor(processes)
     try:
@@ -93,17 +93,6 @@ def _at_the_same_time(
         for command in running:
             command.close()
         pool.shutdown(cancel_futures=True)
-
-
-def result_of(command: EngineCommand[EvaluationReport], on_episode: Callable[[Episode], object]) -> Evaluated | Failed:
-    """Wait for the end of an evaluation; `on_episode` is told of each episode."""
-    for report in command.messages():
-        match report:
-            case Episode():
-                on_episode(report)
-            case Failed() | Evaluated():
-                return report
-    return Failed(reason=command.crash_reason())
 
 
 def _as_json(result: Evaluated) -> str:

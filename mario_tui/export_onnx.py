@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,15 +29,11 @@ def export_onnx(policy: Path, output: Path, code: Sequence[str]) -> int:
         raise UserError(f"--output must be a file, got {output}")
     command = EngineCommand("export_onnx", str(policy), str(output.resolve()), *code, decode=decode_export)
     with command, progress_bar(f"exporting {printable(output.name)}", None):  # half a minute for Snake's
-        for report in command.messages():
-            match report:
-                case Failed():
-                    return failed("the export", report)
-                case Exported():
-                    print(_told(report, output))
-                    return 0
-        print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
-    return 1
+        result = command.result(Exported)
+    if isinstance(result, Failed):
+        return failed("the export", result)
+    print(_told(result, output))
+    return 0
 
 
 def _told(r: Exported, output: Path) -> str:

@@ -13,7 +13,7 @@ from engine.config.command_line import given
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.protocol.framing import decode_profile
-from engine.protocol.messages import Failed, Log
+from engine.protocol.messages import Failed
 from engine.protocol.results import Profiled
 from engine.runs.run import CONFIG_FILE
 from engine.runtime.files import open_output, write_output
@@ -40,16 +40,8 @@ def profile(options: argparse.Namespace) -> int:
         (folder / CONFIG_FILE).write_text(config.to_toml(), encoding="utf-8")
         command = EngineCommand("profile", str(folder), *arguments, decode=decode_profile, leave_s=_EXIT_TIMEOUT_S)
         with command:
-            for report in command.messages():
-                match report:
-                    case Log():
-                        print(report.text, file=sys.stderr, flush=True)
-                    case Failed():
-                        return failed("the run", report)
-                    case Profiled():
-                        return _show(report, options)
-            print(f"mario-tui: {command.crash_reason()}", file=sys.stderr)
-    return 1
+            result = command.result(Profiled, lambda log: print(log.text, file=sys.stderr, flush=True))
+        return failed("the run", result) if isinstance(result, Failed) else _show(result, options)
 
 
 def _show(found: Profiled, options: argparse.Namespace) -> int:

@@ -45,7 +45,7 @@ def next_setting(search: Search, results: Sequence[SettingResult], evaluations: 
     known = {setting_text(result.settings) for result in results}
     trials = []
     for result in results:
-        reached = result.best if search.metric == "best" else result.last
+        reached = result.reached(search.metric)
         if reached and all(map(math.isfinite, reached)) and result.is_over:
             told = (
                 {"state": TrialState.PRUNED, "intermediate_values": evaluations.means(result)}

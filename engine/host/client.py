@@ -71,8 +71,6 @@ class HostClient:
     def __init__(self, run: Run) -> None:
         record = run.record()
         self._closed = self._has_sent = False
-        self.pid = record.pid
-        """Process ID of the host."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_ANSWER_S)
         try:

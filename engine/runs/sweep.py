@@ -43,6 +43,8 @@ STARTUP_SETTINGS = 4
 NOT_OWN = "was not made here by you, so it can only be looked at"
 """Of a sweep that was copied, moved, or changed by something else than this program."""
 _MAX_BYTES = 2**24
+Metric = Literal["best", "last"]
+"""What settings are compared by: the best evaluations of their runs, or their last episodes."""
 _Scalar = str | int | float | bool | None
 _Values = dict[str, _Scalar]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
@@ -63,7 +65,7 @@ class Search(msgspec.Struct, frozen=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST_RUNS)]
     seeds: tuple[_Count, ...]
     seed: _Count
-    metric: Literal["best", "last"]
+    metric: Metric
 
 
 class SweepPlan(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ class _Result:
     name: str
     path: str | None = None
     state: str | None = None
-    """As in the run's record."""
+    """As in `mario-tui runs`."""
     reason: str | None = None
     """Why the run has ended, or what went wrong."""
     checkpoint: str | None = None
@@ -151,7 +151,7 @@ def _effect(command: Command, client: HostClient, run: Run, result: _Result) -> 
         with client:
             while True:
                 match client.receive():
-                    case Hello():  # training was restarted, perhaps before it read the command
+                    case Hello():  # of a restarted training, say, which may not have read the command
                         client.send(command)
                     case Progress(state=state) if state == wanted:
                         return replace(result, state=state)

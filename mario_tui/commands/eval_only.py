@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+import msgspec
+
 from engine.config.command_line import as_arguments, given
+from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, flag
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
@@ -14,8 +17,8 @@ from engine.errors import UserError
 from mario_tui.commands.game_options import given_options
 from mario_tui.launch import asked_options
 
-_CONDITIONS = ("epsilon", "noop_min", "noop_max", "sticky_actions")
-_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", *(f"eval_{name}" for name in _CONDITIONS)}
+_CONDITIONS = {f"eval_{name}" for name in Conditions.__struct_fields__}
+_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", *_CONDITIONS}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
     for name in given(options):
         if name not in _USED and name not in config.game_info.played_options:
             print(f"mario-tui: {flag(name)} has no effect with --eval-only", file=sys.stderr)
-    conditions = {name: getattr(config.eval_conditions, name) for name in _CONDITIONS}
     own = given_options(asked, config.game_info.played_options, config.game)
     episodes = rounded_up(config.eval_episodes, tasks_of(metadata, own.get(config.game_info.tasks)))
-    for_engine = as_arguments({**conditions, "seed": config.seed, **own})
+    for_engine = as_arguments({**msgspec.structs.asdict(config.eval_conditions), "seed": config.seed, **own})
     return evaluate(WantedEvaluation(policy, episodes, for_engine), as_json=options.log_format == "json")

@@ -7,14 +7,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from engine.config.command_line import as_arguments
+from engine.config.conditions import Conditions
 from engine.config.fields import ConfigError, flag
 from engine.config.games import game_of
 from engine.errors import UserError
 from mario_tui.commands.game_options import add_game_options, given_options, played_options
 from mario_tui.commands.options import add_run_dir, whole, within
 
-_CONDITIONS: dict[str, float] = {"epsilon": 0.0, "sticky_actions": 0.0, "noop_min": 0, "noop_max": 30}
+_CONDITIONS: dict[str, float] = msgspec.structs.asdict(Conditions())
 """The options that make a game harder for its policy, with their defaults."""
 
 

@@ -43,6 +43,11 @@ def _one_of(name: str, text: str) -> str:
     return text
 
 
+def jobs_of(text: str) -> int:
+    """0 for `auto`."""
+    return 0 if text == "auto" else whole("--jobs", 1, 1000)(text)
+
+
 PARSERS: dict[str, Callable[[str], Any]] = {
     "seeds": whole("--seeds", 1, MOST_RUNS),
     "first-seed": whole("--first-seed", 0, 2**32 - MOST_RUNS),
@@ -50,7 +55,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "sample-seed": whole("--sample-seed", 0, 2**31),
     **{name: partial(_one_of, name) for name in CHOICES},
     "prune-after": whole("--prune-after", 0, 2**32),
-    "jobs": lambda text: jobs_of(text),
+    "jobs": jobs_of,
     "name": str,
 }
 
@@ -170,8 +175,3 @@ def shared_cores(ray: str, runs: int, jobs: int | None, threads: int | None) -> 
     if threads is None and hasattr(os, "sched_setaffinity"):
         threads = max(1, cores // jobs)
     return jobs, threads
-
-
-def jobs_of(text: str) -> int:
-    """0 for `auto`."""
-    return 0 if text == "auto" else whole("--jobs", 1, 1000)(text)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from engine.errors import UserError
 from engine.runs.lookup import NO_SWEEPS, find_sweep
-from engine.runs.sweep import Sweep, SweepPlan, list_sweeps
+from engine.runs.sweep import Metric, Sweep, SweepPlan, list_sweeps
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser
 from mario_tui.data.format import counted, duration
@@ -31,9 +31,9 @@ from mario_tui.data.sweep_table import (
     member_row,
     results_of,
     row,
-    setting_text,
     share,
     shown,
+    shown_setting,
     states_of,
     states_text,
 )
@@ -88,7 +88,7 @@ def _print_table(
         records = [member.record for member in members]
         columns = {
             "run": [member.run.name for member in members],
-            "setting": [_setting(member.settings) for member in members],
+            "setting": [shown_setting(member.settings) for member in members],
             "seed": [str(member.seed) for member in members],
             "state": [member.state for member in members],
             "env steps": [f"{0 if record is None else record.env_steps:,}" for record in records],
@@ -98,7 +98,7 @@ def _print_table(
         gives_way = [("env steps", None), ("last", None), ("seed", None)]
     else:
         columns = {
-            "setting": [_setting(result.settings) for result in results],
+            "setting": [shown_setting(result.settings) for result in results],
             "done": [f"{result.done}/{len(result.members)}{' pruned' * result.is_pruned}" for result in results],
             "env steps": [f"{result.env_steps:,}" for result in results],
             "best evaluation": [shown(result.best) for result in results],
@@ -169,12 +169,8 @@ def _summary(sweep: Sweep, results: list[SettingResult]) -> dict[str, Any]:
     return {"name": sweep.name, "path": str(sweep.path), "queue": queue, "states": states_of(results)}
 
 
-def _setting(settings: dict[str, Any]) -> str:
-    return setting_text(settings) or "(no option varies)"
-
-
-def _mean(result: SettingResult, name: str) -> float:
-    reached = result.best if name == "best" else result.last
+def _mean(result: SettingResult, metric: Metric) -> float:
+    reached = result.reached(metric)
     return statistics.fmean(reached) if reached else float("-inf")
 
 

@@ -223,7 +223,7 @@ class Feed:
             if self._closed or view is not self._view:
                 client.close()
                 return
-            self._client, self._followed, self._problem = client, client.pid, ""
+            self._client, self._followed, self._problem = client, client.hello.pid, ""
         threading.Thread(target=self._read, args=(client, view), daemon=True, name="feed").start()
 
     def _read(self, client: HostClient, view: RunState) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from engine.config.fields import flag
-from mario_tui.data.sweep_statistics import Estimate, Sample, Statistic, estimate
+from engine.runs.sweep import Metric
+from mario_tui.data.sweep_statistics import Estimate, Statistic, estimate
 from mario_tui.data.sweep_table import SettingResult, value_text
 
 _MOST_LEVELS = 6
 """Numbers of a random sample are put into ranges if there are more different ones."""
 _RANGES = 5
-
-
-Measure = Literal["best evaluation", "last episodes"]
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,9 @@ class ListedSetting:
     def key(self) -> str:
         return str(self.number)
 
-    def reached(self, measure: Measure) -> Sample:
-        """What its runs have reached."""
-        return self.result.best if measure == "best evaluation" else self.result.last
-
-    def estimated(self, measure: Measure) -> Estimate | None:
-        """`reached`, over all its runs."""
-        return self.best if measure == "best evaluation" else self.last
+    def estimated(self, metric: Metric) -> Estimate | None:
+        """What its runs have reached, over all of them."""
+        return self.best if metric == "best" else self.last
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class Level:
 
     label: str
     runs: int
-    """Those for which the measure is known."""
+    """Those for which the metric is known."""
     reached: Estimate | None
     """By all these runs."""
     settings: tuple[tuple[int, float], ...]
@@ -76,15 +70,15 @@ def names_of(settings: Sequence[ListedSetting]) -> list[str]:
     return list(dict.fromkeys(name for each in settings for name in each.result.settings))
 
 
-def measure_of(settings: Sequence[ListedSetting]) -> Measure:
+def metric_of(settings: Sequence[ListedSetting]) -> Metric:
     """What the values of options are compared by: the last episodes of training only where nothing was evaluated."""
-    return "best evaluation" if any(each.best for each in settings) else "last episodes"
+    return "best" if any(each.best for each in settings) else "last"
 
 
 def levels_of(settings: Sequence[ListedSetting], statistic: Statistic) -> list[OptionLevels]:
     """All options that vary."""
-    measure = measure_of(settings)
-    return [OptionLevels(flag(name)[2:], _levels(settings, name, measure, statistic)) for name in names_of(settings)]
+    metric = metric_of(settings)
+    return [OptionLevels(flag(name)[2:], _levels(settings, name, metric, statistic)) for name in names_of(settings)]
 
 
 def place_of(value: Any) -> tuple[int, float, str]:
@@ -94,7 +88,7 @@ def place_of(value: Any) -> tuple[int, float, str]:
     return (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
-def _levels(settings: Sequence[ListedSetting], name: str, measure: Measure, statistic: Statistic) -> tuple[Level, ...]:
+def _levels(settings: Sequence[ListedSetting], name: str, metric: Metric, statistic: Statistic) -> tuple[Level, ...]:
     having = [each for each in settings if name in each.result.settings]
     values = sorted({each.result.settings[name] for each in having}, key=place_of)
     count = len(values)
@@ -106,8 +100,8 @@ def _levels(settings: Sequence[ListedSetting], name: str, measure: Measure, stat
     for group in groups:
         label = " to ".join(dict.fromkeys((value_text(group[0]), value_text(group[-1]))))
         found = [each for each in having if each.result.settings[name] in group]
-        samples = tuple(each.reached(measure) for each in found)
-        estimates = [(each.number, each.estimated(measure)) for each in found]
+        samples = tuple(each.result.reached(metric) for each in found)
+        estimates = [(each.number, each.estimated(metric)) for each in found]
         own = tuple((number, each.value) for number, each in estimates if each is not None)
         levels.append(Level(label, sum(map(len, samples)), estimate(samples, statistic), own))
     return tuple(levels)

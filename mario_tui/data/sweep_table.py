@@ -15,7 +15,7 @@ from typing import Any
 from engine.config.fields import flag
 from engine.runs.lookup import how_to_name
 from engine.runs.run import ACTIVE, Run, RunRecord, record_if_begun
-from engine.runs.sweep import NOT_OWN, STARTUP_SETTINGS, TRIES, Sweep, SweepPlan, setting_key
+from engine.runs.sweep import NOT_OWN, STARTUP_SETTINGS, TRIES, Metric, Sweep, SweepPlan, setting_key
 from engine.runtime.json_text import json_line
 from engine.runtime.text import printable
 from mario_tui.data.exit_status import failure
@@ -100,6 +100,9 @@ class SettingResult:
     @property
     def last(self) -> Sample:
         return _known(member.last for member in self.members)
+
+    def reached(self, metric: Metric) -> Sample:
+        return self.best if metric == "best" else self.last
 
     def improves(self, other: SettingResult | None) -> float | None:
         """The probability that one of its runs has a better best evaluation than one of the other setting's; None if
@@ -246,6 +249,11 @@ def shown(reached: Sample) -> str:
 def setting_text(settings: Mapping[str, Any]) -> str:
     """A setting in words, such as `learning-rate=0.0003 n-step=3`."""
     return " ".join(f"{flag(name)[2:]}={value_text(value)}" for name, value in settings.items())
+
+
+def shown_setting(settings: Mapping[str, Any]) -> str:
+    """`setting_text` of a setting that stands alone."""
+    return setting_text(settings) or "(no option varies)"
 
 
 def value_text(value: Any) -> str:

@@ -22,7 +22,7 @@ from engine.runs.origin import origin_of
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, number_or_whole
 from mario_tui.data.outcome_text import outcome_of, reached
-from mario_tui.evaluate import WantedEvaluation, as_text, result_of
+from mario_tui.evaluate import WantedEvaluation, as_text
 from mario_tui.screens.base import Modal
 
 _EPISODES = 20
@@ -67,7 +67,7 @@ class EvaluationScreen(Modal[None]):
             return self._policy.name
 
     def _read(self) -> None:
-        self._result = result_of(self._command, self._played.append)
+        self._result = self._command.result(Evaluated, self._played.append)
 
     def _show(self) -> None:
         self.query_one("#result", Static).update(self._describe())

@@ -21,7 +21,7 @@ from engine.runs.sweep import Sweep, SweepPlan
 from engine.runtime.text import printable
 from mario_tui.data.chart_files import save_files
 from mario_tui.data.keys import bindings
-from mario_tui.data.sweep_levels import ListedSetting, OptionLevels, levels_of, listed_settings, measure_of
+from mario_tui.data.sweep_levels import ListedSetting, OptionLevels, levels_of, listed_settings, metric_of
 from mario_tui.data.sweep_statistics import Statistic
 from mario_tui.data.sweep_table import (
     SettingResult,
@@ -171,7 +171,7 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
         shown = marked or self._reading.settings
         self.query_one("#markers", Static).update(named_settings(shown, self.size.width - 2))
         self._levels.show(
-            self._reading.options, measure_of(rows), frozenset(row.number for row in marked), self._statistic
+            self._reading.options, metric_of(rows), frozenset(row.number for row in marked), self._statistic
         )
         self._show_curves()
 

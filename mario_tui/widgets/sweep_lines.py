@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -11,7 +10,7 @@ from engine.runtime.text import printable
 from mario_tui.data.format import counted
 from mario_tui.data.sweep_levels import ListedSetting
 from mario_tui.data.sweep_statistics import Statistic, improvement
-from mario_tui.data.sweep_table import SettingResult, setting_text, share
+from mario_tui.data.sweep_table import SettingResult, share, shown_setting, states_of, states_text
 from mario_tui.widgets.settings_table import marker_of
 
 _BETWEEN, _MOST_LINES = "   ", 2
@@ -20,10 +19,9 @@ _BETWEEN, _MOST_LINES = "   ", 2
 
 def title(name: str, results: Sequence[SettingResult], statistic: Statistic, resume: str) -> Text:
     """Name and states of the runs. `resume`: the key that resumes the sweep, if it is stopped."""
-    states = Counter(member.state for result in results for member in result.members)
-    counts = ": " * bool(states) + ", ".join(f"{count} {state}" for state, count in states.items())
+    runs = states_of(results).total()
     text = Text.assemble((f"Sweep {printable(name)}", "bold"), no_wrap=True, overflow="ellipsis")
-    text.append(f"  {counted(states.total(), 'run')}{counts}")
+    text.append(f"  {counted(runs, 'run')}{': ' * bool(runs)}{states_text(results)}")
     if statistic == "iqm":
         text.append("  IQM", style="bold")
     if resume:
@@ -67,5 +65,4 @@ def named_settings(shown: Sequence[ListedSetting], room: int) -> Text:
 
 
 def _named(row: ListedSetting) -> Text:
-    name = printable(setting_text(row.result.settings)) or "(no option varies)"
-    return marker_of(row).append(f" {name}", style="not bold default")
+    return marker_of(row).append(f" {printable(shown_setting(row.result.settings))}", style="not bold default")

@@ -139,7 +139,7 @@ def test_a_loop_goes_on_without_its_host(tmp_path: Path) -> None:
             assert next_event(client, Progress, lambda each: each.env_steps > 10) and client.hello.obeys == []
             client.send(Pause())
             assert next_event(client, Log).text == "pause: the training loop obeys nothing"
-            os.kill(client.pid, signal.SIGKILL)
+            os.kill(client.hello.pid, signal.SIGKILL)
         assert process.stderr is not None
         assert process.stderr.readline() == (
             f"mario-tui: warning: loop is not reported any more: its host is gone; log: {run.log_path}\n"
@@ -268,13 +268,13 @@ def test_pictures_that_fail_later_and_odd_texts_do_not_end_the_loop(
 
 def test_a_loop_never_waits_for_a_host_that_does_not_read(reporter: mario_tui.Reporter) -> None:
     with follow(Run(reporter.path)) as client:
-        os.kill(client.pid, signal.SIGSTOP)
+        os.kill(client.hello.pid, signal.SIGSTOP)
         try:
             for step in range(10_000):
                 reporter.progress(env_steps=step)
                 reporter.episode(float(step), 1, results={"score": 0})
         finally:
-            os.kill(client.pid, signal.SIGCONT)
+            os.kill(client.hello.pid, signal.SIGCONT)
         told = next_event(client, Log, lambda each: "dropped" in each.text).text
         kept = next_event(client, Progress, lambda each: each.env_steps == 9_999).episodes
     assert told == f"{10_000 - kept:,} reports were dropped: the host was too slow to read them" and kept >= 4096

@@ -11,14 +11,16 @@ from collections.abc import Collection, Sequence
 from rich.style import Style
 from rich.text import Text
 
+from engine.runs.sweep import Metric
 from engine.runtime.text import printable
 from mario_tui.data.format import fraction, number, shortened
-from mario_tui.data.sweep_levels import Level, Measure, OptionLevels
+from mario_tui.data.sweep_levels import Level, OptionLevels
 from mario_tui.data.sweep_statistics import Statistic
 from mario_tui.widgets.base.movable_lines import MovableLines
 from mario_tui.widgets.charts.comparison import Series
 from mario_tui.widgets.charts.ticks import round_ticks, tick_labels
 
+_METRICS = {"best": "best evaluation", "last": "last episodes"}
 _RUNS, _VALUE = 5, 9
 _LEAST_PLOT = 12
 _COLUMNS_PER_TICK = 10
@@ -36,10 +38,10 @@ class OptionLevelsPanel(MovableLines):
         self._top = 0
 
     def show(
-        self, options: Sequence[OptionLevels], measure: Measure, marked: Collection[int], statistic: Statistic
+        self, options: Sequence[OptionLevels], metric: Metric, marked: Collection[int], statistic: Statistic
     ) -> None:
         """Show what these options have reached; the markers of settings that are not `marked` are dim, if any is."""
-        self.title = f"Options and {measure}"
+        self.title = f"Options and {_METRICS[metric]}"
         if (options, marked, statistic) != (self._options, self._marked, self._statistic) or not self._lines:
             self._options, self._marked, self._statistic = options, marked, statistic
             self.repaint()
