@@ -257,10 +257,12 @@ def shown_setting(settings: Mapping[str, Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of an option as it is typed, numbers with six digits."""
+    """A value of an option as it is typed: another text for another value."""
     if value is None:
         return "none"
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return short if float(short := f"{value:g}") == value else repr(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def listed(value: Any) -> str:

@@ -63,6 +63,12 @@ def test_a_grid_has_all_combinations() -> None:
     assert [each["env_args"] for each in lakes] == [r'{"is_slippery": false, "desc": ["S\",F", "HG"]}', "{}"]
 
 
+def test_settings_that_differ_have_another_text() -> None:
+    values = [0.0003, 0.00030000001, 1e-05, 0.1 + 0.2, 3.0, 3, True, None, "a,b"]
+    texts = ["0.0003", "0.00030000001", "1e-05", "0.30000000000000004", "3", "3", "true", "none", "a,b"]
+    assert [setting_text({"gamma": value}) for value in values] == [f"gamma={text}" for text in texts]
+
+
 def test_a_plan_may_have_the_arguments_of_an_environment_as_tables(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(
         'vary.env-args = [{is_slippery = false, map_name = "4x4"}, {}]\nseeds = 1\n'
