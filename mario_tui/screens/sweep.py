@@ -60,12 +60,13 @@ class _Reading:
     """A sweep at the time of reading."""
 
     plan: SweepPlan
-    has_queue: bool
     results: Sequence[SettingResult]
     settings: Sequence[ListedSetting]
     options: Sequence[OptionLevels]
     begun: Sequence[FollowedRun]
     """Runs that were not followed before."""
+    may_resume: bool
+    """Whether the sweep is this user's, has no queue, and is not done."""
 
 
 class SweepScreen(TableScreen[_Reading], ChartScreen):
@@ -125,10 +126,17 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
             if member.record is not None and member.run.path not in self._followed
         ]
         options = levels_of(settings, self._statistic)
-        return _Reading(plan, self._sweep.queue_pid() is not None, results, settings, options, begun)
+        may_resume = self._sweep.is_own and self._sweep.queue_pid() is None and not is_done(plan, results)
+        return _Reading(plan, results, settings, options, begun, may_resume)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "resume_sweep" and not (self._reading is not None and self._reading.may_resume):
+            return False
+        return super().check_action(action, parameters)
 
     def take(self, reading: _Reading) -> None:
         self._reading = reading
+        self.refresh_bindings()
         self._followed |= {followed.run.path: followed for followed in reading.begun}
         for member in (member for result in reading.results for member in result.members):
             if member.record is not None:
@@ -161,8 +169,7 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
         height = self.size.height
         self.set_class(height >= _TALL or height - len(rows) >= _LEAST_BESIDE_ROWS, "-roomy")
         self.table.show(rows)
-        is_over = self._reading.has_queue or is_done(self._reading.plan, self._reading.results)
-        resume = "" if is_over else self.mario.key("sweep.resume_sweep")
+        resume = self.mario.key("sweep.resume_sweep") if self._reading.may_resume else ""
         if not self._problem:
             about = title(self._sweep.name, self._reading.results, self._statistic, resume)
             self.query_one("#title", Static).update(about)

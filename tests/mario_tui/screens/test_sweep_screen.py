@@ -152,9 +152,10 @@ async def test_home_lists_a_sweep_above_its_runs(sweep: Sweep) -> None:
 async def test_it_follows_saves_and_stops_the_sweep(sweep: Sweep) -> None:
     async with MarioApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
         screen = await opened(pilot)
-        assert "7 finished, 1 waiting" in text(screen, "title")
+        assert "7 finished, 1 waiting" in text(screen, "title") and screen.check_action("resume_sweep", ())
         begin(sweep.run(7), (sweep.run(3).path / "config.toml").read_text(), 4.0)
         await until(pilot, lambda: column(screen, "within")[3] == "3.00 to 4.00", "the last run")
+        assert not screen.check_action("resume_sweep", ())
         await pilot.press("e")
         await until(pilot, lambda: "rates.csv and .md" in said(pilot.app).replace("\n", ""), "the notice")
         assert len(Path("rates.csv").read_text().splitlines()) == 9
