@@ -284,9 +284,10 @@ class Queue:
             self._hosts.append(start.start())
         except UserError as error:
             waits = isinstance(error, TooLittleMemory) and not alone
-            self._retry_at = time.monotonic() + _RETRY_S
             self._count(run.name, -1 if waits else TRIES)
-            if not waits:
+            if waits:
+                self._retry_at = time.monotonic() + _RETRY_S
+            else:
                 self._say(f"{run.name} can't be started: {error}")
             return not waits
         self._say(f"{run.name} started" + (f" again, from {newest[0].name}" if newest else ""))
