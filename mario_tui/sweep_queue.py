@@ -280,18 +280,25 @@ class Queue:
             if self._cluster is not None:  # it counts the try once a node has begun the run
                 self._cluster.place(run, start)
                 return True
-            self._count(run.name, 1)  # first, so that after a kill none is begun too often
+        except UserError as error:
+            self._give_up(run, error)
+            return True
+        self._count(run.name, 1)  # first, so that after a kill none is begun too often
+        try:
             self._hosts.append(start.start())
         except UserError as error:
-            waits = isinstance(error, TooLittleMemory) and not alone
-            self._count(run.name, -1 if waits else TRIES)
-            if waits:
+            if isinstance(error, TooLittleMemory) and not alone:
+                self._count(run.name, -1)
                 self._retry_at = time.monotonic() + _RETRY_S
-            else:
-                self._say(f"{run.name} can't be started: {error}")
-            return not waits
+                return False
+            self._give_up(run, error)
+            return True
         self._say(f"{run.name} started" + (f" again, from {newest[0].name}" if newest else ""))
         return True
+
+    def _give_up(self, run: Run, error: UserError) -> None:
+        self._count(run.name, TRIES)
+        self._say(f"{run.name} can't be started: {error}")
 
     def _count(self, name: str, tries: int) -> None:
         self._tries[name] = min(TRIES, self._tries.get(name, 0) + tries)

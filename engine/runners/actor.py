@@ -82,7 +82,7 @@ class Actor:
             noise: probability that a random action is carried out. The replay still gets the chosen one, so the agent
                 learns what to do where that may happen.
             guide: begins some of the episodes with actions that are not the agent's.
-            level: of the curriculum, if there is one.
+            level: the curriculum's, with which the first episodes begin; None without a curriculum.
         """
         self.env, self._spec = env, env.spec
         self._step = stopwatch("emulate")(env.step)
@@ -98,7 +98,7 @@ class Actor:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
         self._has_curriculum = level is not None
         if level is not None:
-            self.follow_level(level)
+            env.set_curriculum_level(level)
         self.frames = env.reset()  # [lanes, *frame_shape]
         self.masks = env.masks
         self.decision: Decision | None = None

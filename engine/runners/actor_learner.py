@@ -114,7 +114,9 @@ class ActorLearner:
                 raise UserError(f"{checkpoint}: its games can't be resumed ({error})") from None
         else:
             self.learner.replay.end_episodes()
-            self._log("starting new games: the checkpoint has none of this task, with these lanes and options")
+            self._log(
+                "starting new games: the checkpoint has none of this task with as many lanes and the same options"
+            )
 
     def search_ways(self, *, stopped: Callable[[], bool]) -> None:
         """With `--guide`: search the ways to the flag, unless `load_games` has restored them."""

@@ -66,7 +66,7 @@ def _work(work: Callable[[ParentLink], None], reports: ReportQueue, commands: Co
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the host decides when to stop, and sends a command
     end_with_parent()
-    faulthandler.enable(all_threads=False)  # tells in run.log where native code crashed, an environment's say
+    faulthandler.enable(all_threads=False)  # run.log tells the line of Python if native code crashes
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)  # both go to run.log
     reports.only_write()
     link = ParentLink(reports, commands)

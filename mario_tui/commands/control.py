@@ -151,7 +151,7 @@ def _effect(command: Command, client: HostClient, run: Run, result: _Result) -> 
         with client:
             while True:
                 match client.receive():
-                    case Hello():  # of a restarted training, say, which may not have read the command
+                    case Hello():  # training has restarted, say, and may not have read the command
                         client.send(command)
                     case Progress(state=state) if state == wanted:
                         return replace(result, state=state)

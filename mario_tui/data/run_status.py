@@ -55,7 +55,7 @@ class RunStatus(StrEnum):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the run did not end in order."""
+        """Whether the run has ended, but not in order."""
         return self in (RunStatus.FAILED, RunStatus.LOST, RunStatus.DAMAGED)
 
     @property

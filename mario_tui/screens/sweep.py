@@ -18,6 +18,7 @@ from textual.widgets import Static
 from engine.errors import UserError
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
+from engine.runtime.exit_status import how_it_ended
 from engine.runtime.text import printable
 from mario_tui.data.chart_files import save_files
 from mario_tui.data.keys import bindings
@@ -135,8 +136,9 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
         return super().check_action(action, parameters)
 
     def take(self, reading: _Reading) -> None:
-        self._reading = reading
-        self.refresh_bindings()
+        before, self._reading = self._reading, reading
+        if before is None or before.may_resume != reading.may_resume:
+            self.refresh_bindings()
         self._followed |= {followed.run.path: followed for followed in reading.begun}
         for member in (member for result in reading.results for member in result.members):
             if member.record is not None:
@@ -169,7 +171,8 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
         height = self.size.height
         self.set_class(height >= _TALL or height - len(rows) >= _LEAST_BESIDE_ROWS, "-roomy")
         self.table.show(rows)
-        resume = self.mario.key("sweep.resume_sweep") if self._reading.may_resume else ""
+        offers = self._reading.may_resume and not self.mario.read_only
+        resume = self.mario.key("sweep.resume_sweep") if offers else ""
         if not self._problem:
             about = title(self._sweep.name, self._reading.results, self._statistic, resume)
             self.query_one("#title", Static).update(about)
@@ -321,7 +324,8 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
         while process.poll() is None:
             await asyncio.sleep(_POLL_S)
         said, error = process.communicate()
-        self.notify((error or said).strip(), severity="error" if process.returncode else "information")
+        text = (error or said).strip() or f"{name}: {how_it_ended(process.returncode)}"
+        self.notify(text, severity="error" if process.returncode else "information")
         self.read_again()
 
     def action_back(self) -> None:

@@ -366,10 +366,13 @@ def test_a_setting_improves_on_another_by_the_plain_definition() -> None:
 
 
 def test_a_sweep_trains_its_runs_and_tells_what_they_reached(tmp_path: Path) -> None:
-    run_program(
+    begun = run_program(
         "sweep", *SNAKE, "--steps", "600", "--eval-every", "300", "--eval-episodes", "4", "--vary", "n-step=1,3",
-        "--name", "small", "--tag", "nightly", "--note", "first try", cwd=tmp_path,
+        "--no-prioritized-replay", "--alpha", "0.5",
+        "--name", "small", "--tag", "nightly", "--note", "first try", "--json", cwd=tmp_path,
     )  # fmt: skip
+    assert json.loads(begun.stdout)["runs"] == 2
+    assert begun.stderr == "note: --alpha has no effect without --prioritized-replay\n"
     run_program("sweep", "wait", "small", cwd=tmp_path)
     found = status("small", tmp_path)
     assert found["states"] == {"finished": 2} and not found["queue"]

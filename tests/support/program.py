@@ -67,6 +67,7 @@ def refusal(*arguments: str, cwd: Path) -> str:
     output, errors = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["mario-tui", *arguments])
+        patch.setenv("PYTHON_COLORS", "0")  # the program sets it; here that ends with this block
         patch.chdir(cwd)
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as end:
             cli.main()

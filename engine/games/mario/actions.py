@@ -10,8 +10,8 @@ from engine.errors import UserError
 STACK = 4
 """Frames per observation (Mnih et al. 2015)."""
 HOLD = 8
-"""Most environment steps for which a random action is held. Held buttons explore a platform game better than single
-random presses: a full jump needs A for half a second."""
+"""The largest number of environment steps for which a random action is held. Held buttons explore a platform game
+better than single random presses: a full jump needs A for half a second."""
 _BUTTONS = {"noop": 0, "right": RIGHT, "left": LEFT, "down": DOWN, "up": UP, "A": A, "B": B}
 
 # The action sets of gym-super-mario-bros 7.4, in the same order.

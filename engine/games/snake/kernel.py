@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.compiler.kernels import Array2, helper, kernel
 from engine.games.boards.step_arrays import StepArrays
-from engine.games.snake.planes import BODY, FRUIT, HEAD, ORDER, TAIL
+from engine.games.snake.planes import BODY, FRUIT, HEAD, ORDER, PLANES, TAIL
 
 _ZERO, _ONE, _CEIL = np.float32(0), np.float32(1), np.float32(0.999)
 
@@ -112,7 +112,7 @@ def step_snakes(
                 state.meal[lane, 0] = clock
             _find_legal(lane, head, length - clock, born, beside, step.masks)
         else:
-            for plane in range(ORDER + 1):
+            for plane in range(PLANES):
                 for cell in range(cells):
                     step.frames[lane, plane, cell] = final[lane, plane, cell]
             for move in range(moves):
@@ -152,7 +152,7 @@ def _begin(lane, draw, state, frames):
     for cell in range(cells):
         state.born[lane, cell] = _ZERO
     state.born[lane, head] = cells
-    for plane in range(ORDER + 1):
+    for plane in range(PLANES):
         for cell in range(cells):
             frames[lane, plane, cell] = 0
         frames[lane, plane, fruit if plane == FRUIT else head] = 255

@@ -19,7 +19,7 @@ from engine.agents.dueling import dueling, in_float32, through
 from engine.agents.networks import as_planes
 from engine.errors import UserError
 from engine.games.tetris.afterboards import draw_afterboards
-from engine.games.tetris.planes import MASKS, NEXT, PIECE
+from engine.games.tetris.planes import FILLED, MASKS, NEXT, PIECE
 from engine.games.tetris.rules import MIRRORED, PADDING, PIECES, boxes, clear_lines, placements, put
 
 BOX = 4  # side of the box of a piece
@@ -160,7 +160,7 @@ class AfterstateQNetwork(Afterstates):
         """Columns as in `TetrisLanes`, int32 [batch, width + PADDING]; pieces and, if shown, the next ones, int64
         [batch]; and the planes."""
         planes = obs.flatten(1, -3)
-        filled = ((planes[:, 0] > 0) * self._bits[:, None]).sum(1, dtype=torch.int32)
+        filled = ((planes[:, FILLED] > 0) * self._bits[:, None]).sum(1, dtype=torch.int32)
         columns = F.pad(filled, (0, PADDING)) | (-1 << self._height)
         following = self._piece_in(planes[:, NEXT]) if self._shows_next else None
         return columns, self._piece_in(planes[:, PIECE]), following, planes

@@ -20,7 +20,7 @@ from engine.errors import UserError
 from engine.games.boards.step_arrays import new_arrays
 from engine.games.boards.tensor_lanes import TensorLanes, TensorStep, as_step, check_range
 from engine.games.tetris.kernel import TetrisRules, TetrisState, step_tetris
-from engine.games.tetris.planes import PLANES
+from engine.games.tetris.planes import MASKS, NEXT, PIECE, PLANES
 
 PIECES = (
     ("#...|#...|#...|#...", "####|....|....|....", "#...|#...|#...|#...", "####|....|....|...."),
@@ -339,10 +339,10 @@ class TetrisLanes(TensorLanes):
 
     def _show(self, planes: Tensor, piece: Tensor, upcoming: Tensor, masks: Tensor) -> None:
         """Draw the pieces and the legal actions in their planes of uint8 [lanes, planes, height * width]."""
-        planes[:, 2] = self._pictures.index_select(0, piece[:, 0])
-        planes[:, 3, : self.actions] = masks.view(torch.uint8).neg()
+        planes[:, PIECE] = self._pictures.index_select(0, piece[:, 0])
+        planes[:, MASKS, : self.actions] = masks.view(torch.uint8).neg()
         if self._shows_next:
-            planes[:, 4] = self._pictures.index_select(0, upcoming[:, 0])
+            planes[:, NEXT] = self._pictures.index_select(0, upcoming[:, 0])
 
     def _begin(self, ended: Tensor, draw: Tensor, now: tuple[Tensor, ...], packed: Tensor, planes: Tensor) -> Tensor:
         """Begin an episode where one has `ended` [lanes, 1] and store `now` elsewhere; returns all observations.

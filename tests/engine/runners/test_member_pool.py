@@ -37,6 +37,7 @@ def _speak_and_fail(link: ParentLink, index: int, restarts: int, shared_state: S
 
 def _crash_in_native_code(link: ParentLink, index: int, restarts: int, shared_state: SharedMemory) -> None:
     if restarts == 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         ctypes.string_at(0)
     ours = SharedState(1, shared_state)
     ours.beat(0, PATIENCE_S)
@@ -90,6 +91,7 @@ def test_where_native_code_crashed_is_told(capfd: pytest.CaptureFixture[str]) ->
     shared_state = SharedState(1, memory)
     reports = ReportQueue()
     pool = MemberPool(Role("worker"), _crash_in_native_code, (memory,), shared_state, ParentLink(reports))
+    assert reports.poll(PATIENCE_S)
     report = reports.get()
     shared_state.stop()
     pool.close()

@@ -132,6 +132,12 @@ def test_more_steps_than_planned_do_not_make_up_for_a_run_that_has_not_begun(swe
     assert row.status is RunStatus.STOPPED and row.record.steps == 24_000
 
 
+def test_a_sweep_with_a_damaged_run_has_failed(sweep: Sweep) -> None:
+    sweep.run(0).record_path.write_text("{")
+    (row,) = [listed for listed in read_listed(str(sweep.path)) if listed.sweep is not None]
+    assert row.status is RunStatus.FAILED
+
+
 async def test_home_lists_a_sweep_above_its_runs(sweep: Sweep) -> None:
     app = MarioApp(run_dir=str(sweep.path))
     async with app.run_test(size=(120, 40)) as pilot:
