@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from engine.agents.dueling import dueling, stream, through
 from engine.agents.layout import for_convolutions
 from engine.config.fields import ConfigError
+from engine.config.game import Spec
 from engine.config.run_config import RunConfig
 from engine.config.user_code import described_error, import_named
-from engine.envs.lanes import Spec
 
 
 def _nature(channels: int, filters: tuple[int, int, int] = (32, 64, 64)) -> nn.Sequential:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.replay import ReplayBuffer
-from engine.envs.lanes import PlayedStep, Spec
+from engine.config.game import Spec
+from engine.envs.lanes import PlayedStep
 
 
 class LabelledReplay:

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from engine.config.game import Spec
 from engine.protocol.messages import Thought
 
-__all__ = ["Frames", "Lanes", "PlayedStep", "Spec", "VectorStep", "on_host"]
-
 Frames = Any
 """NDArray or Tensor, of the dtype that the `Spec` says."""
 

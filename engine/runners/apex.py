@@ -17,9 +17,9 @@ from torch import nn
 
 from engine.agents import Losses
 from engine.buffers import NothingToSample, ReplayBuffer
+from engine.config.game import Spec
 from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import Spec
 from engine.runners.coordination.coordinator import Coordinator
 from engine.runners.coordination.curriculum import curriculum_level_at
 from engine.runners.coordination.stats.processes import MemberInfo

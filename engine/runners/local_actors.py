@@ -11,8 +11,8 @@ from torch import nn
 
 from engine.agents.weights import SharedWeights, parameter_count
 from engine.buffers import ReplayBuffer, SharedMemory
+from engine.config.game import Spec
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import Spec
 from engine.runners.apex_actor import ApexActor
 from engine.runners.frame_mailbox import FrameMailbox
 from engine.runners.heartbeat import FIRST_S, step_s

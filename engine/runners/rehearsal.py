@@ -17,9 +17,10 @@ from engine.agents.layout import as_input
 from engine.agents.networks import make_networks
 from engine.buffers import PrioritizedReplayBuffer, ReplayBuffer
 from engine.compiler.code_cache import is_cold
+from engine.config.game import Spec
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
-from engine.envs.lanes import PlayedStep, Spec
+from engine.envs.lanes import PlayedStep
 from engine.runners.learning.replay_factory import device_of_boards
 
 

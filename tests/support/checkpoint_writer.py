@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
+from engine.config.game import Spec
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import Spec
 from engine.runners.learning import factory
 from engine.runners.learning.checkpoint import write_checkpoint
 from engine.runners.learning.learner import Learner

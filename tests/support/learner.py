@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.config.game import Spec
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import Spec, VectorStep
+from engine.envs.lanes import VectorStep
 from engine.runners.learning.factory import make_learner as make
 from engine.runners.learning.learner import Learner
 from engine.runners.start import Start

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.envs.lanes import Frames, Spec, VectorStep
+from engine.config.game import Spec
+from engine.envs.lanes import Frames, VectorStep
 from engine.games.boards.tensor_lanes import TensorStep
 from engine.games.boards.viewers import Viewer, Viewers
 from engine.protocol.messages import Thought

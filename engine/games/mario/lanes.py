@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.fields import must_be_one_of
+from engine.config.game import Spec
 from engine.config.joypad import RIGHT, START, A
 from engine.emulators.cartridge import installed_mario
 from engine.emulators.nes import NesBatch, load_cartridge
 from engine.emulators.nes_py import NesPyEmulator
 from engine.emulators.protocol import Emulator
-from engine.envs.lanes import Spec, VectorStep
+from engine.envs.lanes import VectorStep
 from engine.errors import UserError
 from engine.games.mario import rules
 from engine.games.mario.actions import HOLD, STACK, action_buttons

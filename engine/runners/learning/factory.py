@@ -17,9 +17,9 @@ from engine.agents.networks import make_networks
 from engine.agents.policy_weights import load_weights, policy_weights
 from engine.buffers import Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.config.game import Spec
 from engine.config.run_config import RunConfig
 from engine.config.torchrun import is_first_here
-from engine.envs.lanes import Spec
 from engine.monitoring.memory_budget import check_memory
 from engine.runners.device import resolve_device
 from engine.runners.learning.checkpoint import load_checkpoint

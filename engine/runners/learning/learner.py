@@ -9,8 +9,9 @@ from typing import Protocol
 
 from engine.agents import DoubleDQN, Losses
 from engine.buffers import Replay, ReplayBuffer
+from engine.config.game import Spec
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import PlayedStep, Spec, on_host
+from engine.envs.lanes import PlayedStep, on_host
 from engine.protocol.failures import HopelessError
 from engine.runners.learning.learner_random import LearnerRandom
 from engine.runners.learning.pace import Pace

@@ -12,8 +12,8 @@ import torch
 from engine.buffers import FrameStorage, MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, SharedMemory
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.memory import Memory
+from engine.config.game import Spec
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import Spec
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, fits_device
 from engine.runners.start import Start

@@ -23,9 +23,9 @@ from engine.agents.weights import vector_of
 from engine.buffers import ReplayBuffer
 from engine.buffers.frames import FrameStorage
 from engine.buffers.memory import HostMemory
+from engine.config.game import Spec
 from engine.config.ray_connection import elsewhere, is_nodes_fault, own_node, reason_of
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import Spec
 from engine.errors import UserError
 from engine.protocol.failures import HopelessError
 from engine.protocol.greeting import decode_greeting, difference, greeting

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.frames import InitialPriorities
+from engine.config.game import Spec
 from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.episode import EpisodeRecord
-from engine.envs.lanes import PlayedStep, Spec
+from engine.envs.lanes import PlayedStep
 from engine.protocol.message import bounded
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome

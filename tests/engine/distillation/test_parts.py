@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from engine.agents import DuelingQNetwork
+from engine.config.game import Spec
 from engine.config.games import game_of
 from engine.distillation.replay import LabelledReplay
 from engine.distillation.student import TEMPERATURE, Student, distillation_loss
 from engine.distillation.teachers import Teacher, check_initial, describe_student, load_teachers
 from engine.envs.factory import lanes_of_policy
-from engine.envs.lanes import PlayedStep, Spec
+from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
 from engine.games.snake.rules import SnakeLanes
 from engine.runs import policies

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from engine.buffers.memory import HostMemory
+from engine.config.game import Spec
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.emulators.protocol import SCREEN_SHAPE
-from engine.envs.lanes import Spec
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.stages import STAGES
 from engine.protocol.messages import Thought
