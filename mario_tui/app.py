@@ -30,7 +30,7 @@ from mario_tui.data.exit_status import exit_status
 from mario_tui.data.keys import bindings, first_key, keys_in
 from mario_tui.data.program import program
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.data.settings import DEFAULT_THEME, SettingsError, load_settings, remember_theme, settings_path
 from mario_tui.launch import busy_warning
 from mario_tui.palette import Themes, help_with_keys
 from mario_tui.screens.base import PlaceScreen
@@ -93,7 +93,7 @@ class MarioApp(TypeAheadApp[None]):
                 f"{settings_path()}: theme {must_be_one_of(sorted(self._user_themes), self.settings.theme)}"
             )
         known = self.settings.theme in self.available_themes
-        self.theme = themes.WITHOUT_COLOUR if no_color else self.settings.theme if known else themes.DEFAULT
+        self.theme = themes.WITHOUT_COLOUR if no_color else self.settings.theme if known else DEFAULT_THEME
         self._chosen = self.theme
         self._previewing = False
         """Whether the list of themes is open, whose highlighted theme is shown, but not saved."""
@@ -268,7 +268,7 @@ class MarioApp(TypeAheadApp[None]):
         for warning in self._register_themes():
             self._warn(warning)
         if self._chosen not in self.available_themes:  # its file was deleted
-            self._chosen = themes.DEFAULT
+            self._chosen = DEFAULT_THEME
         if self.theme not in self.available_themes:
             self.theme = self._chosen
         elif self._user_themes.get(self.theme) != shown:

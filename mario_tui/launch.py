@@ -13,11 +13,11 @@ import psutil
 
 from engine.config.defaults import carried_over
 from engine.config.effects import without_effect
-from engine.config.fields import coerce
+from engine.config.fields import ConfigError, coerce
 from engine.config.following import shown
 from engine.config.presets import preset
 from engine.config.reading import as_given, followed, load_toml, make_config
-from engine.config.run_config import ConfigError, RunConfig, belongs, specs_of
+from engine.config.run_config import RunConfig, belongs, specs_of
 from engine.config.runners import RUNNERS
 from engine.config.sinks import JSON_LINES, sink_names
 from engine.config.torchrun import TorchrunRank, torchrun_rank

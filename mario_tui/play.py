@@ -29,7 +29,7 @@ from mario_tui.data import themes
 from mario_tui.data.format import duration
 from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.play_text import Results, facts
-from mario_tui.data.settings import load_settings
+from mario_tui.data.settings import DEFAULT_THEME, load_settings
 from mario_tui.film import RECORDING_TIMEOUT_S, film_text, is_recorded, start_game
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.terminal.picture import BYTES_PER_S
@@ -86,7 +86,7 @@ class PlayApp(SafeApp[None]):
         self._sent = 0
         for theme in themes.load_themes()[0]:
             self.register_theme(theme)
-        self.theme = settings.theme if settings.theme in self.available_themes else themes.DEFAULT
+        self.theme = settings.theme if settings.theme in self.available_themes else DEFAULT_THEME
         self._key_map = _free_keys(settings.keys, self._keys.buttons) if self._human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:

@@ -17,8 +17,9 @@ from engine.agents.networks import NETWORKS, make_networks
 from engine.agents.precision_cache import remembered
 from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
+from engine.config.fields import AUTO
 from engine.config.game import Spec
-from engine.config.run_config import AUTO, RunConfig
+from engine.config.run_config import RunConfig
 from engine.runs.checkpoint_state import Choices
 from engine.runtime.cuda_graph import WARM_UP, GraphedCall
 from engine.runtime.devices import Precision, gpu_precision, is_out_of_memory, release_memory, synchronise

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.config.fields import AUTO, ConfigError
 from engine.config.reading import make_config
-from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs
+from engine.config.run_config import RunConfig, belongs
 from engine.config.runners import RUNNERS
 from engine.protocol.machine import System
 from engine.protocol.messages import Ready, Split

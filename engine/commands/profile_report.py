@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from engine.commands.profile_figures import PARTS, WORTH, Gain, Idea, Measurement, gain, limit, limiting, parts
+from engine.config.fields import flag
 from engine.config.reading import make_config
-from engine.config.run_config import RunConfig, flag
+from engine.config.run_config import RunConfig
 from engine.protocol.messages import Split
 from engine.runtime.stopwatch import SECTIONS
 

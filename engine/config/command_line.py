@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.config.common_options import COMMON
 from engine.config.defaults import defaults
 from engine.config.fields import FieldSpec, check, coerce, flag, is_int, is_text, read_number
 from engine.config.games import own_options
 from engine.config.reading import ALIASES, completed, with_task
-from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
+from engine.config.run_config import RunConfig, belongs, options_of_all
 from engine.config.user_code import located
 
 

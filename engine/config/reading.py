@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
+from engine.config.common_options import COMMON
 from engine.config.defaults import usual
 from engine.config.fields import ConfigError, check, coerce, must_be_one_of
 from engine.config.following import Following
 from engine.config.games import GAMES, described, games, own_options
-from engine.config.run_config import COMMON, RunConfig, options_of_all, specs_of, stored_options
+from engine.config.run_config import RunConfig, options_of_all, specs_of, stored_options
 from engine.config.runners import RUNNERS, runners_with
 from engine.errors import UserError
 from engine.runtime.toml_file import read_toml

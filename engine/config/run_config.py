@@ -13,26 +13,14 @@ from typing import Any, Self
 
 import tomli_w
 
-from engine.config.common_options import COMMON, TUNABLE_BOUNDS, CommonOptions
+from engine.config.common_options import COMMON, CommonOptions
 from engine.config.conditions import Conditions
 from engine.config.constraints import check_together
-from engine.config.fields import AUTO, GROUPS, NONE, ConfigError, FieldSpec, check, flag
+from engine.config.fields import AUTO, GROUPS, NONE, FieldSpec, check
 from engine.config.game import Game, GameOptions, Spec
 from engine.config.games import described, game_of, games, import_plugins, own_options
 from engine.config.runners import RUNNERS, RunnerInfo, runners_with
 from engine.protocol.outcome import Outcome
-
-__all__ = [
-    "AUTO",
-    "COMMON",
-    "TUNABLE_BOUNDS",
-    "ConfigError",
-    "RunConfig",
-    "belongs",
-    "flag",
-    "options_of_all",
-    "specs_of",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from engine.config.common_options import COMMON
 from engine.config.entry_points import installed
 from engine.config.fields import GROUPS, ConfigError, FieldSpec, check, is_text, must_be_one_of
 from engine.config.following import Following
@@ -32,7 +33,7 @@ from engine.config.plugins import (
     Told,
 )
 from engine.config.reading import ALIASES, make_config
-from engine.config.run_config import COMMON, RunConfig
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.protocol.outcome import Outcome
 from engine.protocol.result_names import check_names, names_of

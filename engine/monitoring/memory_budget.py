@@ -9,8 +9,9 @@ from pathlib import Path
 
 import psutil
 
+from engine.config.fields import AUTO
 from engine.config.game import Spec
-from engine.config.run_config import AUTO, RunConfig
+from engine.config.run_config import RunConfig
 from engine.config.torchrun import processes_here
 from engine.errors import UserError
 from engine.runtime.text import size_text

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from engine.config.run_config import TUNABLE_BOUNDS
+from engine.config.common_options import TUNABLE_BOUNDS
 from engine.protocol.outcome import MAX_RESULTS, MAX_TASKS
 from engine.runs.checkpoints import reading
 from engine.runs.run import Score

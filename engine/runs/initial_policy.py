@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.config.fields import check
+from engine.config.fields import ConfigError, check
 from engine.config.games import GAMES, game_of
-from engine.config.run_config import ConfigError, RunConfig, specs_of
+from engine.config.run_config import RunConfig, specs_of
 from engine.runs import policies
 from engine.runs.checkpoints import CheckpointError, find_policy, policy_metadata
 from engine.runtime.text import in_words

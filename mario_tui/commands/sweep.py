@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 
 from engine.config.command_line import add_arguments, given
+from engine.config.common_options import COMMON
 from engine.config.fields import check, coerce
 from engine.config.games import GAMES
-from engine.config.run_config import COMMON, RunConfig
+from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.annotation import Annotation

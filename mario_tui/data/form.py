@@ -15,11 +15,11 @@ from typing import Any
 
 from engine.config.command_line import add_arguments, as_arguments, given
 from engine.config.defaults import carried_over
-from engine.config.fields import FieldSpec, bound, option, read_number
+from engine.config.fields import AUTO, ConfigError, FieldSpec, bound, flag, option, read_number
 from engine.config.games import game_of, own_options
 from engine.config.presets import presets
 from engine.config.reading import as_given, make_config
-from engine.config.run_config import AUTO, ConfigError, RunConfig, belongs, flag, options_of_all, specs_of
+from engine.config.run_config import RunConfig, belongs, options_of_all, specs_of
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
 from engine.runs.initial_policy import options_of_policy
 from engine.runs.registry import name_error

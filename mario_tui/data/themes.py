@@ -14,9 +14,8 @@ from textual.theme import BUILTIN_THEMES, Theme
 from engine.config.fields import must_be_one_of
 from engine.errors import UserError
 from engine.runtime.toml_file import read_toml
-from mario_tui.data.settings import DEFAULT_THEME, config_folder
+from mario_tui.data.settings import config_folder
 
-DEFAULT = DEFAULT_THEME
 WITHOUT_COLOUR = "ansi"
 """The theme used with NO_COLOR: it does not depend on colours."""
 _COLOURS = (

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Static, TabbedContent, TabPane, Tabs
 
-from engine.config.run_config import flag
+from engine.config.fields import flag
 from engine.host.client import HostProcess
 from engine.runs.checkpoints import OnProgress
 from engine.runs.run import Run

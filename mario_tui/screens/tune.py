@@ -12,8 +12,8 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Label, Static
 
+from engine.config.common_options import TUNABLE_BOUNDS
 from engine.config.fields import must_be_within
-from engine.config.run_config import TUNABLE_BOUNDS
 from engine.protocol.commands import Set, Tunable
 from mario_tui.screens.base import Modal
 

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from engine.agents import Losses
-from engine.config.run_config import flag
+from engine.config.fields import flag
 from engine.protocol.commands import Checkpoint, Command, Evaluate, Pause, Render, Resume, Save, Set, Stop, Trace
 from engine.protocol.messages import Done, Ready, State
 from engine.runners.changed_options import changed

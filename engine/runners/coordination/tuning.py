@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
+from engine.config.common_options import TUNABLE_BOUNDS
+from engine.config.run_config import RunConfig
 from engine.protocol.commands import Set, Tunable
 from engine.protocol.messages import Changed
 from engine.runners.changed_options import changed, unchanged

@@ -13,11 +13,11 @@ import pytest
 
 from engine.config import constraints
 from engine.config.command_line import command_line, given
-from engine.config.fields import FieldSpec, is_int
+from engine.config.fields import ConfigError, FieldSpec, is_int
 from engine.config.games import game_of, games
 from engine.config.presets import preset, presets
 from engine.config.reading import followed, make_config
-from engine.config.run_config import ConfigError, belongs, specs_of
+from engine.config.run_config import belongs, specs_of
 from engine.config.runners import RUNNERS
 from mario_tui.commands.train import training_parser
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from engine.config.command_line import command_line, given
+from engine.config.fields import AUTO, ConfigError
 from engine.config.games import games
 from engine.config.reading import make_config
-from engine.config.run_config import AUTO, ConfigError, RunConfig, options_of_all
+from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.runs.registry import create_run

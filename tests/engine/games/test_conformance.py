@@ -20,12 +20,12 @@ import torch
 
 from engine.agents.exploration import random_actions
 from engine.agents.networks import make_network, make_networks
+from engine.config.common_options import COMMON
 from engine.config.conditions import Conditions
 from engine.config.fields import GROUPS, ConfigError, check, is_text
 from engine.config.game import Game
 from engine.config.games import game_of, games, own_options
 from engine.config.reading import make_config
-from engine.config.run_config import COMMON
 from engine.config.tasks import config_of_policy
 from engine.envs.factory import describe_task, lanes_of_policy, make_lanes
 from engine.envs.frame_stack import FrameStack

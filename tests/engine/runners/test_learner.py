@@ -13,8 +13,8 @@ import torch
 from engine.agents.autotune import still_valid
 from engine.buffers import Batch, NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.config.fields import AUTO
 from engine.config.reading import make_config
-from engine.config.run_config import AUTO
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep
 from engine.errors import UserError

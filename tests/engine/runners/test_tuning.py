@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from engine.config.fields import ConfigError
 from engine.config.reading import make_config
-from engine.config.run_config import ConfigError
 from engine.envs.factory import make_lanes
 from engine.protocol.commands import Checkpoint, Command, Set, Stop, Tunable
 from engine.protocol.messages import Changed, Log, Progress, Written

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from engine.agents.networks import make_networks
 from engine.config.command_line import add_arguments, command_line, given
+from engine.config.fields import ConfigError
 from engine.config.reading import make_config
-from engine.config.run_config import ConfigError
 from engine.distillation.student import Student
 from engine.evaluation.policy import load_policy
 from engine.games.mario.actions import action_names

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from engine.config.fields import ConfigError, flag
 from engine.config.games import games
 from engine.config.presets import presets
 from engine.config.reading import make_config
-from engine.config.run_config import ConfigError, RunConfig, belongs, flag, options_of_all, specs_of
+from engine.config.run_config import RunConfig, belongs, options_of_all, specs_of
 from engine.config.run_name import ACCEPTED
 from engine.config.runners import RUNNERS
 from engine.envs.factory import make_lanes

@@ -12,8 +12,8 @@ from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 
 from mario_tui.app import MarioApp
-from mario_tui.data.settings import Settings, SettingsError, load_settings, remember_theme, settings_path
-from mario_tui.data.themes import DEFAULT, load_themes, package_folder, user_folder
+from mario_tui.data.settings import DEFAULT_THEME, Settings, SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.data.themes import load_themes, package_folder, user_folder
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
@@ -153,7 +153,7 @@ async def test_complaints_are_notes_and_do_not_stop_the_start(tmp_path: Path) ->
         assert f"{path}: game_fps must be between 1 and 15, got '[fast]'" in said(app)
         assert f"{path}: theme must be one of ansi, castle, " in said(app)
         assert "bad.toml: name must be text, got 1" in said(app)
-        assert app.theme == DEFAULT
+        assert app.theme == DEFAULT_THEME
 
 
 async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_a_users_theme_comes_changes_and_goes_while_it_runs(tmp_path: Path
         await until(pilot, lambda: app.screen.styles.background.hex == "#040506", "its new colours")
         path.write_text('name = "mine"\nprimary = "nonsense"\n')
         await until(pilot, lambda: "mine.toml: primary must be a colour" in said(app), "the complaint")
-        assert app.theme == DEFAULT
+        assert app.theme == DEFAULT_THEME
         assert not app._exit
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mario_tui.app import MarioApp
-from mario_tui.data.settings import settings_path
-from mario_tui.data.themes import DEFAULT, ThemeError, load_theme, load_themes, package_folder, user_folder
+from mario_tui.data.settings import DEFAULT_THEME, settings_path
+from mario_tui.data.themes import ThemeError, load_theme, load_themes, package_folder, user_folder
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_folder_that_can_not_be_read_hides_no_theme_of_the_package(monkeypatch
     monkeypatch.setenv("XDG_CONFIG_HOME", f"/{'n' * 300}")  # a name that no file system accepts
     themes, complaints = load_themes()
     assert complaints == [f"{user_folder()}: can't be read (File name too long)"]
-    assert DEFAULT in {theme.name for theme in themes}
+    assert DEFAULT_THEME in {theme.name for theme in themes}
 
 
 @pytest.mark.parametrize("dark", ["true", "false"])

@@ -11,7 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from engine.config.run_config import ConfigError, RunConfig
+from engine.config.fields import ConfigError
+from engine.config.run_config import RunConfig
 from engine.envs.lanes import Frames
 from engine.games.mario import rules
 from engine.games.mario.guide import WAY, WayGuide, Ways

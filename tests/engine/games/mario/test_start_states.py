@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.config.run_config import ConfigError, RunConfig
+from engine.config.fields import ConfigError
+from engine.config.run_config import RunConfig
 from engine.emulators.nes import NesBatch
 from engine.envs.episode import ended_episodes
 from engine.envs.factory import make_lanes
