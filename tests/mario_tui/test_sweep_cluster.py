@@ -181,6 +181,20 @@ def test_nodes_with_other_sources_or_without_the_program_are_named_and_not_used(
 
 
 @pytest.mark.long
+def test_a_search_waits_for_a_node(cluster: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    run_program(
+        "sweep", *OPTIONS, "--eval-every", "100", "--eval-episodes", "2", "--steps", "300", "--vary", "n-step=1..3",
+        "--sample", "2", "--search", "tpe", "--ray", cluster.address, cwd=tmp_path,
+    )  # fmt: skip
+    sweep = Sweep(tmp_path / "checkpoints" / "placed")
+    log_of(sweep, "no node of the cluster has 1 core; the runs wait for one")
+    cluster.add_node(num_cpus=1)
+    run_program("sweep", "wait", "placed", cwd=tmp_path)
+    assert status("placed", tmp_path)["states"] == {"finished": 2}
+
+
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("unshare"), reason="needs Linux's unshare")
 def test_a_folder_that_a_node_does_not_see_is_copied(cluster: Cluster, tmp_path: Path) -> None:
     """Nodes with another name and another disk in the place of the sweep's; one is killed, another one goes on."""
