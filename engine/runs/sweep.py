@@ -167,8 +167,8 @@ class Sweep:
             yield self.own_plan(), self.write_plan
 
     def write_plan(self, plan: SweepPlan) -> None:
-        """Write the plan, and note that this user has. A kill or a full disk in between leaves the plan that is there
-        usable. Raises `UserError` if something can't be written."""
+        """Write the plan, and note that this user has. A kill or a full disk in between leaves the old plan or the
+        new one usable. Raises `UserError` if something can't be written."""
         content = msgspec.json.format(msgspec.json.encode(plan))
         mark = _Mark(str(self.path), [hashlib.sha256(content).hexdigest()], time.time())
         with contextlib.suppress(OSError, ValueError, UserError):
@@ -243,7 +243,7 @@ class Sweep:
             except BlockingIOError:
                 raise UserError(f"{self.name}: has a queue already") from None
             except OSError as error:
-                raise UserError(f"{self.path}: a sweep needs file locks here ({error.strerror})") from None
+                raise UserError(f"{self.path}: can't be locked, which a sweep needs ({error.strerror})") from None
             yield file
 
 

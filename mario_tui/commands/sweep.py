@@ -177,9 +177,8 @@ def _start(arguments: list[str]) -> int:
     sweep = create_sweep(run_dir, name, plan, numbered=options.name is None)
     start_queue(sweep)
     if never := [config for config in configs if not 0 < config.eval_every <= config.steps]:
-        settings_text = counted(len(never), "setting")
-        text = f"without evaluations: {settings_text}; --eval-every is {never[0].eval_every:,}"
-        warnings = [text, *warnings]
+        count = counted(len(never), "setting")
+        warnings.insert(0, f"without evaluations: {count}; --eval-every is {never[0].eval_every:,}")
     for text in warnings:
         print(f"note: {text}", file=sys.stderr)
     if options.json:
