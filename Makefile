@@ -1,5 +1,7 @@
 # `make train` and `make test` work from a fresh clone: they make .venv and install what is needed.
-PYTHON ?= python3.11
+# Those for which the versions in constraints.txt hold. One that can be found may not run: pyenv has a command for each.
+PYTHONS := python3.11 python3.12 python3.13
+PYTHON ?= $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c 'print("$(python)")' 2>/dev/null)) python3.11)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -10,13 +12,16 @@ OLDEST := .venv-oldest
 OLDEST_INSTALLED := $(OLDEST)/.installed
 ARGS ?=
 
-.PHONY: train test test-long test-oldest gpu check format bench docs dist clean
+.PHONY: train test quick test-long test-oldest gpu check format bench docs dist clean
 
 train: $(INSTALLED)  ## open the dashboard and train Mario; options: make train ARGS="--stage 1-2"
 	@$(BIN)/mario-tui --game mario $(ARGS)
 
 test: $(DEV_INSTALLED)  ## the tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+quick: $(DEV_INSTALLED)  ## those of the tests that start no process
+	@$(BIN)/python -m pytest -m "not process and not long and not gpu" $(ARGS)
 
 test-long: $(LONG_INSTALLED) test-oldest  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m long --timeout=1800 $(ARGS)
@@ -34,7 +39,7 @@ check: $(DEV_INSTALLED)  ## format, lint, types, import contracts, documentation
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m pytest -q -n 0 tests/test_docs.py
+	@$(BIN)/python -m pytest -q -n 0 tests/test_docs.py tests/test_budget.py
 
 format: $(DEV_INSTALLED)
 	@$(BIN)/ruff format .
@@ -63,14 +68,18 @@ dist: $(DEV_INSTALLED)  ## build wheels and source distributions of the program 
 	@$(BIN)/python -m build --outdir dist
 	@$(BIN)/python -m build --outdir dist checkpoints/more-policies
 
-$(BIN)/python:
-	@command -v $(PYTHON) >/dev/null || { echo "make: Python 3.11 or newer is needed: $(PYTHON) not found (make PYTHON=...)" >&2; exit 2; }
+# pip comes last into the folder: without it, an earlier try has failed or was ended.
+$(BIN)/pip:
+	@$(PYTHON) -c '' 2>/dev/null || \
+		{ echo "make: Python 3.11 to 3.13 is needed: $(PYTHON) can't be run (make PYTHON=...)" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; it = sys.version_info[:2]; sys.exit(None if (3, 11) <= it <= (3, 13) else \
+		"make: PYTHON must be Python 3.11 to 3.13, for which constraints.txt holds; $(PYTHON) is %d.%d" % it)' || exit 2
 	@command -v g++ >/dev/null || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 13))' || \
 		{ echo "make: a C++ compiler is needed: g++ not found (apt install g++), or Python 3.13 (make PYTHON=python3.13)" >&2; exit 2; }
 	@echo "making $(VENV); this takes a few minutes the first time"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv --clear $(VENV)
 
-$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
+$(INSTALLED): $(BIN)/pip pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
@@ -80,7 +89,7 @@ $(DEV_INSTALLED): $(INSTALLED)
 
 $(LONG_INSTALLED): $(DEV_INSTALLED)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[browser,mlflow,onnx,optuna,parquet,peers,trackio,wandb]'
+		--editable '.[browser,mlflow,onnx,optuna,parquet,peers,pictures,trackio,wandb]'
 	@touch $@
 
 $(DOCS_INSTALLED): $(INSTALLED)
@@ -88,7 +97,7 @@ $(DOCS_INSTALLED): $(INSTALLED)
 	@touch $@
 
 $(OLDEST_INSTALLED): pyproject.toml
-	@$(PYTHON) -m venv $(OLDEST)
+	@$(PYTHON) -m venv --clear $(OLDEST)
 	@$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
 	@$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[dev]'
 	@touch $@

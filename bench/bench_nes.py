@@ -19,8 +19,8 @@ from statistics import median
 
 import numpy as np
 
-from engine.emulators.nes import NesBatch, load_cartridge
-from engine.emulators.view import VIEWS
+from engine.console.nes import NesBatch, load_cartridge
+from engine.console.view import VIEWS
 from tests.support.nes.play import HELD, ODDS, Pair
 from tests.support.nes.reference import NesPy
 
@@ -29,8 +29,8 @@ NES_PY = f"nes-py {version('nes-py')} (always draws), CPU"
 COMPILE = """
 import time; start = time.perf_counter()
 import numpy as np
-from engine.emulators.nes import NesBatch, load_cartridge
-from engine.emulators.view import VIEWS
+from engine.console.nes import NesBatch, load_cartridge
+from engine.console.view import VIEWS
 imported = time.perf_counter()
 console = NesBatch(1, load_cartridge())
 console.step(np.zeros(1, np.uint8)); console.picture(VIEWS["50x60"], np.zeros((1, 50, 60), np.uint8))

@@ -91,8 +91,7 @@ def plain(minutes: float) -> str:
     """A line about what the plain loop has learned after so many minutes."""
     from engine.config.run_config import RunConfig
     from engine.envs.factory import make_lanes
-    from engine.evaluation.episodes import play_episodes
-    from engine.evaluation.policy import greedy_act
+    from engine.evaluation.policy import greedy_act, play_episodes
 
     program = PlainDoubleDQN()
     rate = program.turn(minutes * 60)

@@ -24,14 +24,14 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from engine.config.games import games
+from engine.config.game import games
 from engine.config.reading import make_config
 from engine.host.client import HostProcess
 from engine.protocol.commands import Stop
 from engine.protocol.messages import Members, Progress
 from engine.runs.registry import create_run
 from engine.runs.run import Run
-from engine.runtime.processor import processor_name
+from engine.runtime.threads import processor_name
 from tests.support.program import members_of, next_event, runner_of
 
 FORMS = {"local": "none", "through Ray": "local"}

@@ -14,11 +14,11 @@ import numpy as np
 import psutil
 
 from bench.turns import Contestant, cores, not_installed
-from engine.emulators.view import VIEWS
-from engine.envs.frame_stack import FrameStack
+from engine.console.view import VIEWS
+from engine.envs.lanes import FrameStack
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.task import MarioTask
-from engine.runtime.processor import cpu_seconds
+from engine.runtime.threads import cpu_seconds
 
 OURS, NES_PY = "ours", "nes-py through our protocol"
 PACKAGE, RETRO, CYNES = "gym-super-mario-bros 7.4", "stable-retro 1.0.0", "cynes 0.1"

@@ -35,7 +35,7 @@ PEERS = {"package": PACKAGE, "retro": RETRO, "turbo": TURBO}
 FIRST_CALL = """
 import time; start = time.perf_counter()
 import numpy as np
-from engine.emulators.view import VIEWS
+from engine.console.view import VIEWS
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.task import MarioTask
 imported = time.perf_counter()

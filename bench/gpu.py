@@ -39,10 +39,11 @@ from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
-from engine.runners.device import resolve_device
-from engine.runners.learning.device_update import DeviceUpdate
+from engine.runners.learning.updates import DeviceUpdate
+from engine.runners.start import resolve_device
+from engine.runs.replay_file import ReplayShape
 from engine.runtime.devices import gpu_precision, synchronise
-from engine.runtime.processor import processor_name
+from engine.runtime.threads import processor_name
 
 LANES, CAPACITY, AT_ONCE = 32, 8192, 20
 BATCHES = (128, 512, 1024, 4096)
@@ -79,7 +80,7 @@ def updates(options: Options) -> Rows:
 def replay(options: Options) -> Rows:
     """A draw and new priorities, and the insertion of a step of 32 lanes, on the host and on the device."""
     rows: Rows = []
-    host = PrioritizedReplayBuffer(LANES, CAPACITY // LANES, (SIDE, SIDE), stack=STACK, reuse_batches=True)
+    host = PrioritizedReplayBuffer(ReplayShape(LANES, CAPACITY // LANES, (SIDE, SIDE), stack=STACK), reuse_batches=True)
     device = filled_replay(options.device)
     step = played_steps()[0]
     for _ in range(CAPACITY // LANES):
@@ -181,7 +182,9 @@ def agent_of(network: str, device: torch.device) -> DoubleDQN:
 
 
 def filled_replay(device: torch.device) -> DeviceReplayBuffer:
-    held = DeviceReplayBuffer(LANES, CAPACITY // LANES, (SIDE, SIDE), stack=STACK, gamma=GAMMA, device=device)
+    held = DeviceReplayBuffer(
+        ReplayShape(LANES, CAPACITY // LANES, (SIDE, SIDE), stack=STACK), gamma=GAMMA, device=device
+    )
     steps = played_steps()
     for number in range(CAPACITY // LANES):
         held.append(steps[number % len(steps)])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import engine.games.gymnasium_api  # noqa: F401  # registers the ids
 from engine.config.run_config import RunConfig
 from engine.envs.factory import make_lanes
-from engine.evaluation.episodes import play_episodes
+from engine.evaluation.policy import play_episodes
 
 SCORED_GAMES, SCORE_EVERY_S = 50, 60.0
 PIECES = 2_500  # after which games of Tetris are cut off
@@ -64,7 +64,7 @@ class Task:
         """Mean score of greedy games."""
         rules = {"late_starts": 0.0} if self.game == "snake" else {"reward": "cells", "max_pieces": PIECES}
         config = RunConfig.of(game=self.game, board=self.board, **rules)
-        lanes = make_lanes(config, SCORED_GAMES, threads=1, seed=self.seed + 1, once=True)
+        lanes = make_lanes(config, SCORED_GAMES, threads=1, seed=self.seed + 1, evaluation=True)
         played = play_episodes(lanes, lambda obs, masks: act(obs[:, 0], masks), SCORED_GAMES)
         lanes.close()
         return float(np.mean([episode.results[0] for episode in played]))

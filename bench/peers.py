@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.mario_package import mario_env
-from engine.config.joypad import RIGHT, A, B
-from engine.emulators.cartridge import installed_mario
+from engine.config.capabilities import RIGHT, A, B
+from engine.console.cartridge import installed_mario
 from engine.games.mario.actions import STACK, action_buttons
 
 SIDE, SKIP = 84, 4

@@ -31,6 +31,7 @@ from rich.table import Table
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.buffers import Batch, FrameStorage, PrioritizedSampler
 from engine.envs.lanes import PlayedStep
+from engine.runs.replay_file import ReplayShape
 
 OURS, CPPRB, TIANSHOU, SB3 = "ours", "cpprb 11", "tianshou 2", "Stable-Baselines3"
 NEEDED = {
@@ -49,7 +50,7 @@ Draw = Callable[[int], Any]
 
 
 def make_ours(capacity: int, frame: tuple[int, int], stack: int) -> Draw:
-    storage = FrameStorage(LANES, capacity // LANES, frame, stack=stack, n_step=1, gamma=0.99)
+    storage = FrameStorage(ReplayShape(LANES, capacity // LANES, frame, stack=stack, n_step=1), gamma=0.99)
     sampler = PrioritizedSampler(storage, alpha=ALPHA, beta=BETA, beta_annealing=0.0)
     random = np.random.default_rng(0)
     none = np.zeros(LANES, np.bool_)
@@ -188,7 +189,7 @@ def table(numbers: dict[str, Any]) -> Table:
 def bytes_per_transition() -> dict[str, float | None]:
     """Bytes stored for a transition of 84x84x4, without priorities; None if a package is not installed."""
     capacity = 1024
-    storage: Any = FrameStorage(1, capacity, PICTURE, stack=STACK, n_step=1, gamma=0.99)
+    storage: Any = FrameStorage(ReplayShape(1, capacity, PICTURE, stack=STACK, n_step=1), gamma=0.99)
     sizes: dict[str, float | None] = {OURS: _bytes(storage) / capacity}
     for optimize in (False, True):
         name = f"{SB3}, optimize_memory_usage={optimize}"

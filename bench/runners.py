@@ -21,7 +21,7 @@ from bench.training import learning_turn, steady_rate
 from bench.turns import add_cores, times, use_cores
 from engine.config.reading import make_config
 from engine.config.runners import RUNNERS
-from engine.runtime.processor import processor_name
+from engine.runtime.threads import processor_name
 
 
 def samples_of_update(runner: str) -> int:

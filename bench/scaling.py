@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.training import product_turn
-from engine.config.games import games
+from engine.config.game import games
 from engine.config.reading import make_config
-from engine.runtime.processor import processor_name
+from engine.runtime.threads import processor_name
 
 
 def main() -> None:

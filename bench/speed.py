@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.training import product_turn
-from engine.config.games import games
+from engine.config.game import games
 
 
 def main() -> None:

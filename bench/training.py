@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from bench.mario_package import mario_env
 from bench.turns import add_cores, use_cores
 from engine.agents import DuelingQNetwork
-from engine.emulators.view import VIEWS
+from engine.console.view import VIEWS
 from engine.games.mario.actions import STACK, action_buttons
 from engine.games.mario.options import MarioOptions
 

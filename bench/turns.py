@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-import psutil
-
-from engine.runtime.processor import processor_name
+from engine.runtime.threads import machine_cpu_seconds, processor_name
 
 
 @dataclass
@@ -42,11 +40,11 @@ class Contestant:
     def turn(self, seconds: float) -> None:
         """Step for `seconds`, at least once, and record the rates."""
         assert self.step is not None
-        steps, cpu, busy, begin = 0, self.cpu_clock(), busy_seconds(), time.perf_counter()
+        steps, cpu, busy, begin = 0, self.cpu_clock(), machine_cpu_seconds(), time.perf_counter()
         while (spent := time.perf_counter() - begin) < seconds or steps == 0:
             self.step()
             steps += self.count
-        cpu, busy = self.cpu_clock() - cpu, busy_seconds() - busy
+        cpu, busy = self.cpu_clock() - cpu, machine_cpu_seconds() - busy
         self.rates.append(steps / spent)
         self.cpu_rates.append(steps / cpu)
         self.others.append(max(0.0, (busy - cpu) / (spent * (os.cpu_count() or 1))))
@@ -95,12 +93,6 @@ def not_installed(needed: dict[str, str]) -> str:
     """The packages to install, given {module: requirement}; empty if all are installed."""
     missing = [requirement for module, requirement in needed.items() if find_spec(module) is None]
     return f"not installed (pip install {' '.join(missing)})" if missing else ""
-
-
-def busy_seconds() -> float:
-    """CPU time of all programs on the machine so far."""
-    times = psutil.cpu_times()
-    return float(times.user + times.system)
 
 
 def machine(contestants: Sequence[Contestant]) -> dict[str, Any]:

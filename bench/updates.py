@@ -1,6 +1,7 @@
 """Updates per second of our agent, Stable-Baselines3's DQN and a plain DQN in the style of CleanRL.
 
     python -m bench.updates [--seconds S] [--rounds R] [--threads N] [--batches N ...] [--json FILE]
+    python -m bench.updates --vectors [--batches 64]
     python -m bench.updates --limit
 
 An update draws a batch of 84x84x4 observations from a full uniform replay and takes an optimiser step. All contestants
@@ -10,6 +11,10 @@ its networks do, and clips gradients like Stable-Baselines3; CleanRL does not. T
 targets use the maximum of the target network; Double DQN computes one more forward pass. Only ours has a bfloat16
 option. torch's threads spin while they wait for each other, so if other programs use the cores, the peers become much
 slower by both clocks; the work itself is compared only on an idle machine or with `--threads 1`.
+
+`--vectors` compares instead what an update on CartPole takes: ours as a run makes it by default, with prioritized
+replay, three-step returns, an averaged target and policy; `mlp` has layers of 256 units. Stable-Baselines3's default
+network has layers of 64 units, its zoo takes 256.
 
 `--limit` shows instead what the operations of our updates take, beside what the machine needs for them
 (`bench/limits.py`): of Nature by plain DQN, and of the network `small` at Mario's 50x60 by Double DQN. To install all:
@@ -38,15 +43,17 @@ from bench.limits import limit_table, measure_limit
 from bench.networks import Nature
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.agents import DoubleDQN
-from engine.agents.networks import DuelingQNetwork, as_planes
-from engine.buffers import Batch, FrameStorage, UniformSampler
+from engine.agents.networks import DuelingQNetwork, as_planes, make_networks
+from engine.buffers import Batch, FrameStorage, PrioritizedReplayBuffer, UniformSampler
+from engine.config.reading import make_config
 from engine.envs.lanes import PlayedStep
+from engine.runs.replay_file import ReplayShape, replay_shape
 from engine.runtime.devices import Precision
-from engine.runtime.processor import has_native_bf16
-from engine.runtime.threads import keep_freed_memory
+from engine.runtime.threads import has_native_bf16, keep_freed_memory
 
 OURS: dict[str, Precision] = {"ours, float32": "float32", "ours, bfloat16": "bfloat16"}
 DOUBLE = ", Double DQN"
+SB3_256, SB3_64 = (f"Stable-Baselines3, DQN.train, [{units}, {units}]" for units in (256, 64))
 SB3, CLEANRL = "Stable-Baselines3, DQN.train", "CleanRL's manner, Stable-Baselines3's replay"
 NEEDED = {"stable_baselines3": "'stable-baselines3>=2.7,<3'"}
 LANES, CAPACITY, STACK, SIDE, ACTIONS = 8, 4096, 4, 84, 5
@@ -74,7 +81,7 @@ def make_ours(
     network: Callable[[], nn.Module] = OurNature,
     size: tuple[int, int] = (SIDE, SIDE),
 ) -> Update:
-    storage = FrameStorage(LANES, CAPACITY // LANES, size, stack=STACK, n_step=1, gamma=GAMMA)
+    storage = FrameStorage(ReplayShape(LANES, CAPACITY // LANES, size, stack=STACK, n_step=1), gamma=GAMMA)
     random = np.random.default_rng(0)
     none = np.zeros(LANES, np.bool_)
     for _ in range(CAPACITY // LANES):
@@ -155,6 +162,47 @@ def make_cleanrl(threads: int, device: str = "cpu") -> Update:
     return update
 
 
+def make_our_vectors(threads: int, network: str) -> Update:
+    """An update of a run on CartPole with its defaults."""
+    config = make_config({"game": "gym", "env": "CartPole-v1", "network": network})
+    spec, lanes, random = config.spec, config.parallel_envs, np.random.default_rng(0)
+    shape = replay_shape(spec, lanes, config.buffer_size // lanes, config.n_step)
+    replay = PrioritizedReplayBuffer(shape, gamma=config.gamma, reuse_batches=True)
+    none, ones = np.zeros(lanes, np.bool_), np.ones(lanes, np.float32)
+    for _ in range(CAPACITY // lanes):
+        frames = random.normal(size=(lanes, *spec.frame_shape)).astype(np.float32)
+        replay.append(PlayedStep(frames, random.integers(0, spec.actions, lanes), ones, none, none, frames))
+    torch.set_num_threads(1)
+    agent = DoubleDQN(
+        *make_networks(config, spec), device=torch.device("cpu"), learning_rate=config.learning_rate,
+        precision="float32", tau=config.tau, policy_tau=config.policy_tau, double_q=config.double_q, threads=threads,
+    )  # fmt: skip
+
+    def update(size: int) -> None:
+        torch.set_num_threads(1)
+        batch, sample = replay.sample(size, random)
+        replay.update_priorities(sample, np.asarray(agent.update(batch, sample.weights).td_errors))
+
+    return update
+
+
+def make_sb3_vectors(threads: int, units: int) -> Update:
+    from stable_baselines3 import DQN
+    from stable_baselines3.common.logger import Logger
+
+    model = DQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [units, units]}, device="cpu")
+    model.set_logger(Logger(None, []))
+    replay: Any = model.replay_buffer
+    replay.observations[:] = np.random.default_rng(0).normal(size=replay.observations.shape)
+    replay.full = True
+
+    def update(size: int) -> None:
+        torch.set_num_threads(threads)
+        model.train(gradient_steps=1, batch_size=size)
+
+    return update
+
+
 def pictures(random: np.random.Generator, count: int, size: tuple[int, int] = (SIDE, SIDE)) -> NDArray[np.uint8]:
     return random.integers(0, 256, (count, *size), np.uint8)
 
@@ -176,10 +224,21 @@ def line_up(threads: int) -> dict[str, tuple[str, Update | None]]:
     return rows
 
 
+def vectors_line_up(threads: int) -> dict[str, tuple[str, Update | None]]:
+    """`line_up` of networks for vectors."""
+    missing = not_installed(NEEDED)
+    rows: dict[str, tuple[str, Update | None]] = {
+        f"ours, {network}": ("", make_our_vectors(threads, network)) for network in ("mlp-128", "mlp")
+    }
+    for name, units in ((SB3_256, 256), (SB3_64, 64)):
+        rows[name] = (missing, None if missing else make_sb3_vectors(threads, units))
+    return rows
+
+
 def measure(size: int, rows: dict[str, tuple[str, Update | None]], rounds: int, seconds: float) -> Any:
     contestants = [Contestant(n, partial(step, size) if step else None, missing) for n, (missing, step) in rows.items()]
     take_turns(contestants, rounds, seconds)
-    peers = [peer for peer in contestants if peer.name in (SB3, CLEANRL)]
+    peers = [peer for peer in contestants if not peer.name.startswith("ours")]
     ratios = {
         ours.name: {
             peer.name: [
@@ -195,21 +254,23 @@ def measure(size: int, rows: dict[str, tuple[str, Update | None]], rounds: int, 
     return found | {"machine": machine([contestant for contestant in contestants if contestant.step])}
 
 
-def table(sizes: list[dict[str, Any]], threads: int) -> Table:
+def table(sizes: list[dict[str, Any]], what: str, threads: int) -> Table:
     found = Table(
-        title=f"updates per second, Nature network, 84x84x4, {threads} thread{'s' * (threads > 1)}, medians",
+        title=f"updates per second, {what}, {threads} thread{'s' * (threads > 1)}, medians",
         caption="left by the clock on the wall, right per second of processor time",
     )
-    found.add_column("uniform replay, update", no_wrap=True)
+    found.add_column("update", no_wrap=True)
     for size in sizes:
         found.add_column(f"batch {size['batch']}", justify="right", no_wrap=True)
     for rows in zip(*(size["rows"] for size in sizes), strict=True):
         cells = [row["missing"] or f"{row['median']:,.2f} | {row['median_per_cpu_s']:,.2f}" for row in rows]
         found.add_row(rows[0]["what"], *cells)
     for mine in (row["what"] for row in sizes[0]["rows"] if row["what"].startswith("ours")):
-        for peer in (SB3, CLEANRL):
+        for peer in sizes[0]["wall_and_cpu_ratios"][mine]:
             ratios = [size["wall_and_cpu_ratios"][mine][peer] for size in sizes]
-            found.add_row(f"{mine}, to {peer.split(',')[0]}", *(f"{times(w)} | {times(c)}" for w, c in ratios))
+            found.add_row(
+                f"{mine}, to {peer.replace(', DQN.train', '')}", *(f"{times(w)} | {times(c)}" for w, c in ratios)
+            )
     return found
 
 
@@ -233,18 +294,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     parser.add_argument("--threads", type=int, default=2, help="threads of each contestant")
-    parser.add_argument("--batches", type=int, nargs="+", default=[32, 256], help="batch sizes")
+    parser.add_argument("--batches", type=int, nargs="+", help="batch sizes (default: 32 256; with --vectors: 64)")
+    parser.add_argument("--vectors", action="store_true", help="networks for CartPole instead of Nature")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     parser.add_argument("--limit", action="store_true", help="show the operations of our updates instead")
     arguments = parser.parse_args()
+    batches = arguments.batches or ([64] if arguments.vectors else [32, 256])
     keep_freed_memory()  # as in training; it applies to the peers as well
     if arguments.limit:
-        show_limits(arguments.batches)
+        show_limits(batches)
         return
-    rows = line_up(arguments.threads)
-    sizes = [measure(size, rows, arguments.rounds, arguments.seconds) for size in arguments.batches]
+    rows = (vectors_line_up if arguments.vectors else line_up)(arguments.threads)
+    sizes = [measure(size, rows, arguments.rounds, arguments.seconds) for size in batches]
     console = Console(width=118, highlight=False)
-    console.print(table(sizes, arguments.threads))
+    what = "networks for vectors" if arguments.vectors else "Nature network, 84x84x4, uniform replay"
+    console.print(table(sizes, what, arguments.threads))
     for size in sizes:
         console.print(f"batch {size['batch']}: {machine_line(size['machine'])}")
     if arguments.json:

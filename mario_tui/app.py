@@ -7,42 +7,36 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from textual import events
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.command import Command, CommandPalette
+from textual.markup import escape
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.theme import ThemeProvider
 
 from engine.config.fields import must_be_one_of
 from engine.host.client import HostProcess
-from engine.protocol.messages import Failed, State
+from engine.protocol.messages import Failed
 from engine.runs.lookup import how_to_name
 from engine.runs.run import Run
-from engine.runs.sweep import Sweep
 from engine.runtime.text import printable, shortened
-from mario_tui.data import themes
-from mario_tui.data.exit_status import exit_status
-from mario_tui.data.keys import bindings, first_key, keys_in
-from mario_tui.data.program import program
-from mario_tui.data.run_status import RunStatus
+from mario_tui.data import settings
+from mario_tui.data.keys import Key, bindings, first_key, keys_in, shown_name
+from mario_tui.data.run_status import RunStatus, exit_status
 from mario_tui.data.settings import DEFAULT_THEME, SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.engine_command import program
 from mario_tui.launch import busy_warning
-from mario_tui.palette import Themes, help_with_keys
-from mario_tui.screens.base import PlaceScreen
+from mario_tui.screens.base import PlaceScreen, TooSmallScreen, too_small
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
-from mario_tui.screens.too_small import TooSmallScreen, too_small
-from mario_tui.terminal.alert import alert
 from mario_tui.terminal.internals import shown_notices
-from mario_tui.terminal.job_control import has_shell, suspend
-from mario_tui.terminal.sized_screen import SizedPalette
-from mario_tui.terminal.type_ahead import TypeAheadApp
+from mario_tui.terminal.safe_app import SizedPalette, TypeAheadApp, alert
 
 _POLL_S = 2.0
 _DOUBLE_PRESS_S = 2.0
@@ -53,7 +47,7 @@ READ_ONLY = "Read-only: this key is disabled."
 
 
 class MarioApp(TypeAheadApp[None]):
-    """Shows home, or the dashboard of `open_run` on top of it.
+    """Shows home, or on top of it the dashboard of `open_run`, or another screen.
 
     `read_only`: nothing is started, changed or deleted; screens check it before they send a command.
     """
@@ -70,21 +64,20 @@ class MarioApp(TypeAheadApp[None]):
         *,
         run_dir: str | None = None,
         read_only: bool = False,
-        charts: Path | None = None,
-        sweep: Sweep | None = None,
+        open_screen: Callable[[], Screen[Any]] | None = None,
     ) -> None:
         no_color = bool(os.environ.get("NO_COLOR"))
         self.settings, self._warnings = load_settings()
         super().__init__(ansi_color=True if no_color else None, graphics_setting=self.settings.graphics)
-        self._open_run, self._host, self._charts, self._sweep = open_run, host, charts, sweep
+        self._open_run, self._host, self._open_screen = open_run, host, open_screen
         self.run_dir, self.read_only = run_dir, read_only
         self.leaving = False
         """Set by `exit`; input is ignored from then on. On a slow link keys arrive in batches, and those after the `q`
         would reach screens that are being removed."""
         self._left: DashboardScreen | None = None
         """Once the app is leaving: the dashboard that it leaves, on top or below another screen."""
-        self._left_in: State | None = None
-        self._theme_watch = themes.ThemeWatch()
+        self._left_in: str | None = None
+        self._theme_watch = settings.ThemeWatch()
         self._user_themes: dict[str, Any] = {}
         self._bad_themes: set[str] = set()
         self._register_themes()
@@ -93,7 +86,7 @@ class MarioApp(TypeAheadApp[None]):
                 f"{settings_path()}: theme {must_be_one_of(sorted(self._user_themes), self.settings.theme)}"
             )
         known = self.settings.theme in self.available_themes
-        self.theme = themes.WITHOUT_COLOUR if no_color else self.settings.theme if known else DEFAULT_THEME
+        self.theme = settings.WITHOUT_COLOUR if no_color else self.settings.theme if known else DEFAULT_THEME
         self._chosen = self.theme
         self._previewing = False
         """Whether the list of themes is open, whose highlighted theme is shown, but not saved."""
@@ -101,25 +94,19 @@ class MarioApp(TypeAheadApp[None]):
         self._server_pid = os.getppid()
 
     def on_mount(self) -> None:
-        self.exit_with_terminal()  # the run continues: closing is detaching
         self.set_keymap(dict(self.settings.keys))
         self.push_screen(HomeScreen())
-        if self._sweep is not None:
-            from mario_tui.screens.sweep import SweepScreen
-
-            self.push_screen(SweepScreen(self._sweep))
         if self._open_run is not None:
             self.open_dashboard(self._open_run, self._host)
-        if self._charts is not None:
-            from mario_tui.screens.charts import ChartsScreen
-
-            self.push_screen(ChartsScreen(self._charts))
+        if self._open_screen is not None:
+            self.push_screen(self._open_screen())
         self._fit()
         for warning in self._warnings[:_MOST_WARNINGS]:
             self._warn(shortened(warning, 200))
         if (more := len(self._warnings) - _MOST_WARNINGS) > 0:
             self._warn(f"... and {more} more")
         self.set_interval(_POLL_S, self._poll)
+        gc.freeze()  # modules and styles stay: a collection that went through them as well would hold up the screen
 
     # ------------------------------------------------------------------------------------------ screens
 
@@ -207,14 +194,6 @@ class MarioApp(TypeAheadApp[None]):
         self._interrupted_at = time.monotonic()
         self.notify("Press Ctrl-C again to quit. Runs keep running.", timeout=_DOUBLE_PRESS_S)
 
-    def action_suspend_process(self) -> None:
-        """Suspend to the shell."""
-        if self.is_web or not self.has_terminal or not has_shell():
-            leave = f"to leave it, press {self.key('home.quit_app')}"
-            self.notify(f"No shell here could resume mario-tui; {leave}.", severity="warning", timeout=4)
-            return
-        suspend(self)
-
     def alert(self, text: str) -> None:
         """Let a user who is not watching know, unless the settings say not to."""
         if self.settings.notifications:
@@ -257,8 +236,6 @@ class MarioApp(TypeAheadApp[None]):
     def _poll(self) -> None:
         if self.is_web and os.getppid() != self._server_pid:  # the server was killed, so no browser can connect again
             self.exit()
-        if self.has_lost_terminal:
-            self.exit()
         self._reload_themes()
 
     def _reload_themes(self) -> None:
@@ -276,7 +253,7 @@ class MarioApp(TypeAheadApp[None]):
 
     def _register_themes(self) -> list[str]:
         """Register the themes from all files; return the warnings that are new."""
-        found, warnings = themes.load_themes()
+        found, warnings = settings.load_themes()
         for name in self._user_themes.keys() - {theme.name for theme in found}:
             self.unregister_theme(name)
         self._user_themes = {theme.name: theme for theme in found}
@@ -298,7 +275,7 @@ class MarioApp(TypeAheadApp[None]):
         if not self.leaving:
             dashboards = (screen for screen in reversed(self.screen_stack) if isinstance(screen, DashboardScreen))
             self._left = next(dashboards, None)
-            self._left_in = self._left.state if self._left else None  # the connection closes with the screen
+            self._left_in = self._left.told_state if self._left else None  # the connection closes with the screen
         self.leaving = True
         super().exit(*args, **more)
 
@@ -330,8 +307,9 @@ class MarioApp(TypeAheadApp[None]):
         self.run()
         if self.return_code:
             return self.return_code
-        with contextlib.suppress(OSError):  # the terminal may be gone
-            return self._print_outcome()
+        if self.is_read:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                return self._print_outcome()
         return 0
 
     def _print_outcome(self) -> int:
@@ -339,13 +317,28 @@ class MarioApp(TypeAheadApp[None]):
         if self._left is None:
             return 0
         run, end = self._left.run, self._left.feed.snapshot().end
-        if isinstance(end, Failed):
-            return exit_status(run, end)
+        if isinstance(end, Failed):  # to look at a run that had failed before is no failure
+            return exit_status(run, end) if self._left.feed.was_live else 0
         record = run.record()
         status = RunStatus.of_record(record)
         if status.is_active:
-            how = {"paused": "is paused", "stopping": "is stopping"}.get(self._left_in or status, "keeps running")
+            told = self._left_in or status
+            how = f"is {told}" if told in ("paused", "pausing", "judging", "stopping") else "keeps running"
             how = f"is {record.reason}" if status is RunStatus.SILENT else how
             print(printable(f"{run.name} {how}. Reattach with: {program()} attach {how_to_name(run)}"))
         is_own = self._host is not None and self._host.run.path == run.path and self._host.ended
         return exit_status(run, None) if status is RunStatus.LOST and is_own else 0
+
+
+def help_with_keys(key: Key, keymap: Mapping[str, str]) -> str:
+    """The help of a command and its keys, as markup."""
+    return f"{escape(key.help)} · [b]{escape(shown_name(key, keymap))}[/b]"
+
+
+class Themes(ThemeProvider):
+    """Textual's list of themes. The one in use comes first: the list highlights its first line when it opens, and the
+    highlighted theme is previewed."""
+
+    @property
+    def commands(self) -> list[tuple[str, Callable[[], None]]]:
+        return sorted(super().commands, key=lambda command: command[0] != self.app.theme)

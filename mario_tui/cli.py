@@ -1,6 +1,6 @@
 """The command line: finds the command, and turns errors into one line on stderr and an exit status.
 
-An error before a run starts has exit status 2. The commands are the modules of `mario_tui.commands`.
+An error before a run starts has exit status 2. Commands are those of `mario_tui.features` and of installed packages.
 """
 
 from __future__ import annotations
@@ -11,31 +11,14 @@ import importlib
 import io
 import os
 import sys
+from operator import attrgetter
 from pathlib import Path
 
-from engine.errors import UserError
+from engine.config.entry_points import Plugin, refusal
+from engine.errors import NO_THREAD, UserError
 from engine.runtime.text import LOOK_ALIKE, did_you_mean, printable, printable_stream
+from mario_tui.features import COMMANDS, commands, missing_extra, package_commands
 from mario_tui.terminal.output import NO_SPACE, discard_unwritable, nowhere
-
-COMMANDS = {
-    "attach": "attach",
-    "runs": "runs",
-    "stop": "control stop",
-    "pause": "control pause",
-    "resume-training": "control resume-training",
-    "checkpoint": "control checkpoint",
-    "wait": "control wait",
-    "sweep": "sweep",
-    "eval": "evaluate",
-    "distill": "distill",
-    "play": "play",
-    "profile": "profile",
-    "export": "export",
-    "serve": "serve",
-    "completion": "completion",
-}
-"""The module of each command in `mario_tui.commands`, imported only if it is run, and its first argument if there is
-one."""
 
 _OTHER_WORDS = {
     "train": "mario-tui --game mario",
@@ -52,6 +35,9 @@ _OTHER_WORDS = {
     "continue": "resume-training",
     "unpause": "resume-training",
     "save": "checkpoint",
+    "mv": "rename",
+    "rm": "delete",
+    "remove": "delete",
 }
 """What the words of other programs are called here."""
 
@@ -72,12 +58,17 @@ def main() -> None:
     except UserError as error:
         print(f"mario-tui: error: {error}", file=sys.stderr)
         status = 2
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is None:
+            raise
+        print(f"mario-tui: error: this needs {missing}, which is not installed", file=sys.stderr)
+        status = 2
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:  # the reader closed the pipe, as in `mario-tui runs | head`
         status = 1
     except RuntimeError as error:
-        if "can't start new thread" not in str(error):  # Python has no class for it
+        if NO_THREAD not in str(error):
             raise
         print(f"mario-tui: error: {error}; `ulimit -u` limits processes and threads", file=sys.stderr)
         status = 1
@@ -100,21 +91,41 @@ def run(arguments: list[str]) -> int:
     for text in (*arguments, folder):
         if any("\ud800" <= character <= "\udfff" for character in text):  # bytes that are not UTF-8
             raise UserError(f"arguments and the current folder must be valid UTF-8, got {text!r}")
-    if arguments and arguments[0] in COMMANDS:
-        module, *first = COMMANDS[arguments[0]].split()
-        status: int = importlib.import_module(f"mario_tui.commands.{module}").run([*first, *arguments[1:]])
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    if arguments and (command := COMMANDS.get(arguments[0])):
+        module = importlib.import_module(command.module)
+        status: int = module.run(arguments if command.is_shared else arguments[1:])
         return status
     if arguments and not arguments[0].startswith("-"):
-        raise UserError(_unknown(arguments[0]))
-    from mario_tui.commands import home, train
+        packages = package_commands()
+        if arguments[0] in packages:
+            return _of_package(packages[arguments[0]], arguments[1:])
+        raise UserError(_unknown(arguments[0], [*commands(), *packages]))
+    from mario_tui.commands import attach, train
 
-    _, others = home.home_parser().parse_known_args(arguments)
-    return train.run(arguments) if others else home.run(arguments)
+    _, others = attach.home_parser().parse_known_args(arguments)
+    return train.run(arguments) if others else attach.run_home(arguments)
 
 
-def _unknown(command: str) -> str:
-    meant = f"; did you mean {_OTHER_WORDS[command]}?" if command in _OTHER_WORDS else did_you_mean(command, COMMANDS)
-    return f"unknown command {command!r}{meant or ';'} commands: {', '.join(COMMANDS)} (see: mario-tui --help)"
+def _of_package(plugin: Plugin, arguments: list[str]) -> int:
+    """Run the command of a package. Raises `UserError` if it can't be imported or returns no exit status."""
+    module, _, name = plugin.place.partition(":")
+    try:
+        function = attrgetter(name)(importlib.import_module(module))
+    except Exception as error:  # whatever the package's code raises
+        raise UserError(refusal(plugin, f"{type(error).__name__}: {error}", "command")) from None
+    if not callable(function):
+        raise UserError(refusal(plugin, f"{plugin.place} must be a function", "command"))
+    status = function(arguments)
+    if not isinstance(status, int):
+        raise UserError(refusal(plugin, f"{plugin.place} must return an exit status, got {status!r}", "command"))
+    return status
+
+
+def _unknown(command: str, known: list[str]) -> str:
+    meant = f"; did you mean {_OTHER_WORDS[command]}?" if command in _OTHER_WORDS else did_you_mean(command, known)
+    return f"unknown command {command!r}{meant or ';'} commands: {', '.join(known)} (see: mario-tui --help)"
 
 
 def _flush() -> None:

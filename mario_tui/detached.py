@@ -11,8 +11,7 @@ from engine.protocol.messages import Failed, Finished, Log, Progress
 from engine.runs.lookup import how_to_name
 from engine.runs.run import ACTIVE
 from engine.runtime.text import printable
-from mario_tui.data.exit_status import exit_status
-from mario_tui.data.run_status import RunStatus
+from mario_tui.data.run_status import RunStatus, exit_status
 from mario_tui.launch import Plan, busy_warning
 
 

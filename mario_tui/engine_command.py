@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from engine.errors import UserError
 from engine.protocol.framing import read_message
 from engine.protocol.messages import Failed
-from engine.runtime.exit_status import how_it_ended
+from engine.runtime.processes import fresh_mark, how_it_ended
 from engine.runtime.text import printable
 
 M = TypeVar("M")
@@ -23,27 +27,38 @@ _MAX_QUOTED = 64 * 1024
 
 
 class EngineCommand(Generic[M]):
-    """`python -m engine.commands.NAME ARGUMENT ...`, which writes messages to its standard output.
+    """`python -m MODULE ARGUMENT ...`, which writes messages to its standard output.
 
     It exits when its standard input closes, so it never outlives this process. Its standard error is kept for the
     reason of a crash.
 
     Args:
+        name: of a module in `engine.commands`, or a dotted name.
         decode: decodes one message.
         leave_s: seconds that it has to exit at `close`; then it is killed.
+        partial: a file that it leaves if it is killed or the disk is full; `close` removes it.
     """
 
-    def __init__(self, name: str, *arguments: str, decode: Callable[[bytes], M], leave_s: float = 0.0) -> None:
-        self._name, self._decode, self._leave_s = name, decode, leave_s
+    def __init__(
+        self,
+        name: str,
+        *arguments: str,
+        decode: Callable[[bytes], M],
+        leave_s: float = 0.0,
+        partial: Path | None = None,
+    ) -> None:
+        module = name if "." in name else f"engine.commands.{name}"
+        self._name, self._decode, self._leave_s, self._partial = module.rpartition(".")[2], decode, leave_s, partial
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object
         # Ctrl-C is for this process. The other one inherits the mask, so that it does not die of it while it starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"engine.commands.{name}", *arguments],
+                [sys.executable, "-P", "-m", module, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
+                env={**os.environ, **fresh_mark()},
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -92,6 +107,9 @@ class EngineCommand(Generic[M]):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._partial is not None:
+            with contextlib.suppress(OSError):
+                self._partial.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -111,3 +129,19 @@ def failed(what: str, failure: Failed) -> int:
         raise UserError(failure.reason)
     print(f"mario-tui: {what} failed: {failure_text(failure)}", file=sys.stderr)
     return 1
+
+
+NAME = "mario-tui"
+
+
+def program() -> str:
+    """Return what a shell calls this program: `mario-tui`, or its path if that name stands for nothing or for another
+    one, as after `make train`."""
+    started = Path(sys.argv[0])
+    if started.name != NAME or not started.is_file():  # `python -m mario_tui`
+        return NAME if shutil.which(NAME) else f"{shlex.quote(sys.executable)} -m mario_tui"
+    found = shutil.which(NAME)
+    if found is not None and Path(found).samefile(started):
+        return NAME
+    inside = started.absolute().is_relative_to(Path.cwd())
+    return shlex.quote(os.path.relpath(started) if inside else str(started.absolute()))

@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engine.protocol.framing import decode_evaluation
-from engine.protocol.json_lines import as_fields
-from engine.protocol.messages import Episode, Failed
+from engine.protocol.json_lines import as_fields, interval_keys
+from engine.protocol.messages import Episode, Failed, Log, Mean
 from engine.protocol.outcome import Outcome
-from engine.protocol.results import Evaluated, EvaluationReport, Mean, PolicyKind, TaskScore
-from engine.runs.origin import origin_of
-from engine.runtime.json_text import json_line
+from engine.protocol.results import Evaluated, EvaluationOrder, EvaluationReport, PolicyKind, TaskScore
+from engine.runs.lookup import origin_of
+from engine.runtime.formats import json_line
+from engine.runtime.students_t import half_width
 from engine.runtime.text import printable
 from engine.runtime.threads import available_cores
-from mario_tui.data.format import counted, number, percent
-from mario_tui.data.outcome_text import is_cleared, judged, judged_label
+from mario_tui.data.format import counted, is_cleared, judged, judged_label, number, percent
 from mario_tui.engine_command import EngineCommand, failed, failure_text
-from mario_tui.terminal.progress_bar import progress_bar
+from mario_tui.terminal.console import progress_bar
 
 
 @dataclass(frozen=True)
 class WantedEvaluation:
-    """A policy, the episodes that it is to play, and options for the engine."""
+    """A policy, the episodes that it is to play, and the rest of the order for the engine."""
 
     policy: Path
     episodes: int
-    options: Sequence[str]
+    options: Mapping[str, Any]
 
     def command(self, processes: int = 1) -> EngineCommand[EvaluationReport]:
         """Start it, as one of `processes` that share the cores."""
-        arguments = [str(self.policy), f"--episodes={self.episodes}", f"--processes={processes}", *self.options]
-        return EngineCommand("evaluate", *arguments, decode=decode_evaluation)
+        order = EvaluationOrder(policy=str(self.policy), episodes=self.episodes, processes=processes, **self.options)
+        return EngineCommand("evaluate", order.argument(), decode=decode_evaluation)
 
 
 def evaluate(wanted: WantedEvaluation, *, as_json: bool) -> int:
     """Evaluate a policy and print the result. Returns the exit status."""
     text = f"evaluating {printable(origin_of(wanted.policy).name)}"
-    with wanted.command() as command, progress_bar(text, wanted.episodes) as played:
-        result = command.result(Evaluated, lambda report: played(report.episode))
+    warnings: list[str] = []
+    played: list[Episode] = []
+
+    def on_episode(episode: Episode) -> None:
+        played.append(episode)
+        show(episode.episode)
+
+    with wanted.command() as command, progress_bar(text, wanted.episodes) as show:
+        result = result_of(command, on_episode, warnings.append)
+    _warn(warnings)
     if isinstance(result, Evaluated):
-        print(_as_json(result) if as_json else as_text(result))
+        print(_as_json(result, played) if as_json else as_text(result, played))
         return 0
     return failed("the evaluation", result)
 
@@ -54,35 +65,66 @@ def evaluate_several(wanted: Sequence[WantedEvaluation], *, as_json: bool) -> in
     """Evaluate policies, as many at a time as there are cores, and print the results in one table. Returns the exit
     status: 1 if any evaluation has failed, which standard error tells."""
     with progress_bar(f"evaluating {len(wanted)} policies", sum(each.episodes for each in wanted)) as bar:
-        played = itertools.count(1)
-        found = _at_the_same_time(wanted, lambda _: bar(next(played)))
-    for each, result in zip(wanted, found, strict=True):
+        numbers = itertools.count(1)
+        warnings: list[str] = []
+        found = _at_the_same_time(wanted, lambda _: bar(next(numbers)), warnings.append)
+    _warn(warnings)
+    for each, (result, _) in zip(wanted, found, strict=True):
         if isinstance(result, Failed):
             where, why = f"{each.policy}: ", failure_text(result)
             print(f"mario-tui: {printable(where)}{why.removeprefix(where)}", file=sys.stderr)
-    results = [result for result in found if isinstance(result, Evaluated)]
+    results = [(result, played) for result, played in found if isinstance(result, Evaluated)]
     if as_json:
-        print(f"[{', '.join(map(_as_json, results))}]")
+        print(f"[{', '.join(_as_json(*each) for each in results)}]")
     elif results:
-        print(_table(results))
+        print(_table([result for result, _ in results]))
     return 0 if len(results) == len(wanted) else 1
 
 
+def result_of(
+    command: EngineCommand[EvaluationReport],
+    on_episode: Callable[[Episode], object],
+    on_warning: Callable[[str], object],
+) -> Evaluated | Failed:
+    """The result of a `WantedEvaluation.command`, with its episodes and warnings meanwhile."""
+
+    def on_other(report: Episode | Log) -> None:
+        if isinstance(report, Log):
+            on_warning(report.text)
+        else:
+            on_episode(report)
+
+    return command.result(Evaluated, on_other)
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for text in dict.fromkeys(warnings):
+        print(printable(f"mario-tui: warning: {text}"), file=sys.stderr)
+
+
 def _at_the_same_time(
-    wanted: Sequence[WantedEvaluation], on_episode: Callable[[Episode], object]
-) -> list[Evaluated | Failed]:
-    """The results, in their order. `on_episode` is called from threads."""
+    wanted: Sequence[WantedEvaluation],
+    on_episode: Callable[[Episode], object],
+    on_warning: Callable[[str], object],
+) -> list[tuple[Evaluated | Failed, list[Episode]]]:
+    """The results and their episodes, in their order. `on_episode` and `on_warning` are called from threads."""
     processes = min(len(wanted), available_cores())
     running: list[EngineCommand[EvaluationReport]] = []
     starting, stopping = threading.Lock(), threading.Event()
 
-    def one(each: WantedEvaluation) -> Evaluated | Failed:
+    def one(each: WantedEvaluation) -> tuple[Evaluated | Failed, list[Episode]]:
         with starting:
             if stopping.is_set():
                 raise CancelledError
             running.append(command := each.command(processes))
+        played: list[Episode] = []
+
+        def note(episode: Episode) -> None:
+            played.append(episode)
+            on_episode(episode)
+
         with command:
-            return command.result(Evaluated, on_episode)
+            return result_of(command, note, on_warning), played
 
     pool = ThreadPoolExecutor(processes)
     try:
@@ -95,13 +137,71 @@ def _at_the_same_time(
         pool.shutdown(cancel_futures=True)
 
 
-def _as_json(result: Evaluated) -> str:
-    return json_line(as_fields(result, result.outcome))
+def _as_json(result: Evaluated, played: Sequence[Episode]) -> str:
+    """The result, and each of its episodes."""
+    outcome = result.outcome
+    each = [
+        {name: value for name, value in as_fields(episode, outcome).items() if name not in _OF_RUNS}
+        for episode in played
+    ]
+    found = as_fields(result, outcome) | {"played": each}
+    if (passed := _passed(outcome, played)) is not None:
+        found |= interval_keys({"mean_cleared": passed})
+    if (place := _place(outcome)) is not None:
+        found["ends"] = [
+            {**({outcome.task: task} if outcome.tasks else {}), outcome.results[place].name: at, "episodes": count}
+            for (task, at), count in _ends(outcome, place, played).items()
+        ]
+    return json_line(found)
 
 
-def as_text(r: Evaluated) -> str:
-    """The result, in a few lines."""
-    return "\n".join([_judged(r), _result(r), *task_lines(r.tasks, r.outcome)])
+_OF_RUNS = ("actor", "lane", "env_steps", "epsilon")
+"""Fields of an episode that say nothing in an evaluation."""
+
+
+def _passed(outcome: Outcome, played: Sequence[Episode]) -> Mean | None:
+    """In how many tasks an episode reached the goal; None in games without tasks."""
+    if not outcome.tasks:
+        return None
+    counts = [float(len(episode.cleared)) for episode in played]
+    mean, half = statistics.fmean(counts), half_width(counts)
+    return Mean(mean, mean - half, mean + half)
+
+
+def _place(outcome: Outcome) -> int | None:
+    """The result that tells how far an episode came; None if there is none."""
+    return next((index for index, result in enumerate(outcome.results) if result.place), None)
+
+
+def _ends(outcome: Outcome, place: int, played: Sequence[Episode]) -> dict[tuple[str, int], int]:
+    """How many episodes ended without the goal, by task and place, in the game's order."""
+    step = outcome.results[place].place
+    ends = Counter(
+        (episode.task, int(episode.results[place] // step * step)) for episode in played if not episode.success
+    )
+    order = {task: index for index, task in enumerate(outcome.tasks)}
+    return dict(sorted(ends.items(), key=lambda end: (order.get(end[0][0], -1), end[0][1])))
+
+
+def as_text(r: Evaluated, played: Sequence[Episode]) -> str:
+    """The result of these episodes, in a few lines."""
+    return "\n".join([_judged(r), _result(r), *task_lines(r.tasks, r.outcome), *_end_lines(r.outcome, played)])
+
+
+def _end_lines(outcome: Outcome, played: Sequence[Episode]) -> list[str]:
+    """How many tasks an episode cleared on average, if it can be several; and where those ended that missed the goal, a
+    line for each task."""
+    lines = []
+    passed = _passed(outcome, played)
+    if passed is not None and any(episode.cleared for episode in played if not episode.success):
+        within = f" (95 % interval {_value(passed.low)} to {_value(passed.high)})" if len(played) > 1 else ""
+        lines.append(f"{outcome.task}s cleared per episode: mean {_value(passed.mean)}{within}")
+    if (place := _place(outcome)) is not None:
+        result = outcome.results[place]
+        for task, ends in itertools.groupby(_ends(outcome, place, played).items(), lambda end: end[0][0]):
+            places = ", ".join(f"{at:,} ({count})" for (_, at), count in ends)
+            lines.append(f"ends {f'in {task} ' if task else ''}by {result.label}, in steps of {result.place}: {places}")
+    return lines
 
 
 def task_lines(tasks: Sequence[TaskScore], outcome: Outcome) -> list[str]:
@@ -110,7 +210,7 @@ def task_lines(tasks: Sequence[TaskScore], outcome: Outcome) -> list[str]:
 
 
 def _judged(r: Evaluated) -> str:
-    """Which policy it was, and where it comes from."""
+    """Return which policy it was, and where it comes from."""
     known = [f"run {r.run}"] if r.run is not None else []
     if r.trained_on:
         known.append(f"trained on {r.trained_on}")
@@ -139,7 +239,8 @@ def _result(r: Evaluated) -> str:
     )
     starts = f"{r.noop_min} to {r.noop_max} no-ops, " if r.emulator or r.noop_max else ""
     sticky = f"sticky actions {r.sticky_actions:g}, " if r.emulator or r.sticky_actions else ""
-    lines.append(f"{starts}epsilon {r.epsilon:g}, {sticky}seed {r.seed}, {r.seconds:.0f} s")
+    fresh = "fresh episodes, " if r.fresh else ""
+    lines.append(f"{fresh}{starts}epsilon {r.epsilon:g}, {sticky}seed {r.seed}, {r.seconds:.0f} s")
     return "\n".join(lines)
 
 
@@ -152,7 +253,7 @@ def _interval(r: Evaluated) -> str:
 
 
 def _judged_mean(r: Evaluated) -> Mean:
-    """What the policy is judged by, unless that is its clear rate."""
+    """Return what the policy is judged by, unless that is its clear rate."""
     return r.results.get(r.outcome.judged_by) or Mean(r.mean_return, r.mean_return_low, r.mean_return_high)
 
 

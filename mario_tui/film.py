@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
+
+import msgspec
 
 from engine.protocol.framing import decode_play
 from engine.protocol.messages import Episode, Failed
 from engine.protocol.outcome import Outcome
-from engine.protocol.play import Filmed, Playing, PlayReport
+from engine.protocol.results import Filmed, Playing, PlayOrder, PlayReport
+from engine.runtime.files import partial_file
 from engine.runtime.text import printable
-from mario_tui.data.format import counted, number_or_whole
-from mario_tui.data.outcome_text import is_cleared, reached
+from mario_tui.data.format import counted, is_cleared, number_or_whole, reached
 from mario_tui.engine_command import EngineCommand, failed
 
 RECORDING_TIMEOUT_S = 30.0
@@ -21,13 +23,15 @@ RECORDING_TIMEOUT_S = 30.0
 _EXIT_TIMEOUT_S = 2.0
 
 
-def start_game(*arguments: str) -> EngineCommand[PlayReport]:
-    """Start the engine's game. At its end it gets time to finish the recording, if `arguments` request one."""
-    leave_s = RECORDING_TIMEOUT_S if is_recorded(arguments) else _EXIT_TIMEOUT_S
-    return EngineCommand("play", *arguments, decode=decode_play, leave_s=leave_s)
+def start_game(order: PlayOrder) -> EngineCommand[PlayReport]:
+    """Start the engine's game. At its end it gets time to finish the recording, if the order requests one."""
+    leave_s, partial = _EXIT_TIMEOUT_S, None
+    if order.record is not None:
+        leave_s, partial = RECORDING_TIMEOUT_S, partial_file(Path(order.record))
+    return EngineCommand("play", order.argument(), decode=decode_play, leave_s=leave_s, partial=partial)
 
 
-def record(arguments: Sequence[str]) -> int:
+def record(order: PlayOrder) -> int:
     """Record one episode to a file, without a screen and as fast as possible. Returns the exit status.
 
     Ctrl-C finishes the file before its end.
@@ -35,7 +39,7 @@ def record(arguments: Sequence[str]) -> int:
     filmed: Filmed | None = None
     outcome = Outcome()
     interrupted = False
-    with start_game(*arguments, "--episodes=1", "--unpaced") as game:
+    with start_game(msgspec.structs.replace(order, episodes=1, unpaced=True)) as game:
 
         def interrupt(number: int, frame: FrameType | None) -> None:
             nonlocal interrupted
@@ -72,13 +76,8 @@ def _episode_text(episode: Episode, outcome: Outcome) -> str:
     return ", ".join(filter(None, parts))
 
 
-def is_recorded(arguments: Sequence[str]) -> bool:
-    """Whether the arguments of a game request a video."""
-    return any(argument.startswith("--record=") for argument in arguments)
-
-
 def film_text(film: Filmed) -> str:
-    """Where a video is, and how long and large."""
+    """Return where a video is, and how long and large."""
     if not film.pictures:
         return f"nothing was filmed, so {printable(film.path)} was not written"
     size = f"{film.size_bytes / 2**20:.1f} MiB" if film.size_bytes >= 2**20 else f"{film.size_bytes / 2**10:.0f} KiB"

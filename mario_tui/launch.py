@@ -11,28 +11,25 @@ from typing import Any
 
 import psutil
 
-from engine.config.defaults import carried_over
-from engine.config.effects import without_effect
+from engine.config.command_line import preset, without_effect
 from engine.config.fields import ConfigError, coerce
-from engine.config.following import shown
-from engine.config.presets import preset
-from engine.config.reading import as_given, followed, load_toml, make_config
+from engine.config.game import options_with
+from engine.config.reading import as_given, carried_over, dependent_changes, load_toml, make_config, shown
 from engine.config.run_config import RunConfig, belongs, specs_of
-from engine.config.runners import RUNNERS
+from engine.config.runners import RUNNERS, TorchrunRank, torchrun_rank
 from engine.config.sinks import JSON_LINES, sink_names
-from engine.config.torchrun import TorchrunRank, torchrun_rank
 from engine.config.user_code import located
-from engine.errors import UserError
+from engine.errors import RemovedError, UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
-from engine.runs.annotation import Annotation, write_annotation
-from engine.runs.checkpoints import OnProgress, committed, find_source, read_manifest
-from engine.runs.initial_policy import options_of_policy, with_located_policy
-from engine.runs.lookup import how_to_name
-from engine.runs.registry import create_run, delete_run, list_records, name_error, was_created_here
-from engine.runs.run import CONFIG_FILE, Run, read_config
-from engine.runs.trust import check_code, mark_own
-from engine.runtime.processor import cpu_seconds
+from engine.runs.checkpoints import OnProgress, committed, read_manifest
+from engine.runs.lookup import find_source, how_to_name, options_of_policy, with_located_policy
+from engine.runs.marks import check_code, is_run, mark_own, was_created_here
+from engine.runs.registry import create_run, discard_run, list_records, name_error
+from engine.runs.run import CONFIG_FILE, Annotation, Run, read_config, write_annotation
+from engine.runtime.files import expanded, misses_file_of
+from engine.runtime.threads import cpu_seconds
+from mario_tui.option_files import check_file
 
 _MOST_NAMED = 3
 _MEASURED_S = 0.5
@@ -56,23 +53,28 @@ class Plan:
     annotation: Annotation | None = None
     """To write into the run's folder; None: what is there is kept."""
 
-    def start(self, *, foreground: bool = False) -> HostProcess:
-        """Create or reopen the run's folder and start its host.
+    def start(self, *, foreground: bool = False, keep_refused: bool = False) -> HostProcess:
+        """Create or reopen the run's folder and start its host. See `HostProcess`.
 
-        Raises `UserError` if this machine can't run it (nothing is created then), or if the folder can't be written.
+        Raises `UserError` if this machine can't run it (nothing is created then), or if the folder can't be written;
+        `RemovedError` if somebody removed the folder meanwhile.
         """
         check_start(self.config, new=self.run is None)
         run = create_run(self.config, self.name) if self.run is None else self.run
-        mark_own(run, self.config)
+        mark_own(run.path, self.config.values())
         try:
             if self.annotation is not None:
                 write_annotation(run, self.annotation)
             config = None if self.run is None else self.config
-            return HostProcess(run, self.checkpoint, config=config, foreground=foreground, notes=self.notes)
+            return HostProcess(
+                run, self.checkpoint, config=config, foreground=foreground, keep_refused=keep_refused, notes=self.notes
+            )
         except (OSError, UserError) as error:
+            if misses_file_of(run.path, error) or not is_run(run.path):
+                raise RemovedError(f"{run.path}: was removed while the run started") from None
             if self.run is None:
                 with contextlib.suppress(UserError):
-                    delete_run(run)
+                    discard_run(run)
             if isinstance(error, UserError):
                 raise
             raise UserError(f"--run-dir: {run.path}: can't be written ({error.strerror or error})") from None
@@ -99,7 +101,7 @@ def busy_warning(run: Run) -> str:
 
 
 def _taken_cores() -> float:
-    """How many cores other processes keep busy than this one and those that it has started."""
+    """Return how many cores other processes keep busy than this one and those that it has started."""
     this, began = psutil.Process(), time.monotonic()
     before = cpu_seconds(this)
     busy = psutil.cpu_percent(interval=_MEASURED_S) / 100 * (psutil.cpu_count() or 1)
@@ -113,34 +115,46 @@ def make_plan(
     preset_name: str | None = None,
     name: str | None = None,
     progress: OnProgress = lambda done: None,
+    *,
+    trusted: bool = False,
 ) -> Plan:
     """Merge the options. Later sources override earlier ones: defaults, resumed run, preset, file, command line.
 
-    `progress`: of verifying the checkpoint that is resumed, which reads all of it.
+    `progress`: of verifying the checkpoint that is resumed, which reads all of it. `trusted`: see `check_file`.
 
     Raises `UserError` that names the field or file and what it must be.
     """
     with _naming(config_file, given):
-        asked = _merged(given, config_file, preset_name)
+        asked, notes = _merged(given, config_file, preset_name, trusted)
         rank = torchrun_rank()
         if rank is not None:
             if name is not None:
                 raise UserError("--name: torchrun's --rdzv-id names the run")
             return _plan_of_rank(rank, asked, resume)
-        return _named(_plan(asked, resume, progress), name)
+        plan = _named(_plan(asked, resume, progress), name)
+        return replace(plan, notes=(*notes, *plan.notes))
 
 
-def asked_options(given: Mapping[str, Any], config_file: Path | None, preset_name: str | None) -> dict[str, Any]:
+def asked_options(
+    given: Mapping[str, Any], config_file: Path | None, preset_name: str | None, *, trusted: bool = False
+) -> dict[str, Any]:
     """The options of preset, file and command line, each overriding the one before. Raises `UserError`."""
     with _naming(config_file, given):
-        return _merged(given, config_file, preset_name)
+        return _merged(given, config_file, preset_name, trusted)[0]
 
 
-def _merged(given: Mapping[str, Any], config_file: Path | None, preset_name: str | None) -> dict[str, Any]:
-    options = {} if preset_name is None else preset(preset_name)
+def _merged(
+    given: Mapping[str, Any], config_file: Path | None, preset_name: str | None, trusted: bool
+) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """The options, and lines (level, text) about the file for the run's log."""
+    options, notes = {} if preset_name is None else preset(preset_name), []
     if config_file is not None:
-        options |= with_paths(load_toml(config_file), config_file.parent)
-    return {**options, **with_paths(given, Path.cwd())}
+        of_file = with_paths(load_toml(config_file), config_file.parent)
+        not_typed = {name: value for name, value in of_file.items() if name not in given}
+        if line := check_file(config_file, [not_typed], trusted=trusted):
+            notes.append(("info", line))
+        options |= of_file
+    return {**options, **with_paths(given, Path.cwd())}, notes
 
 
 @contextlib.contextmanager
@@ -204,7 +218,21 @@ def _kept(run: Run, before: RunConfig) -> RunConfig:
         return before
     if kept.game != before.game:
         return before
-    return kept.changed(**{name: before.value(name) for name in before.game_info.network_options})
+    return kept.changed(**{name: before.value(name) for name in options_with("network", before.game)})
+
+
+def _check_fits(config: RunConfig, before: RunConfig, asked: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for an option that was `asked` for and changes the game so that the network of a checkpoint,
+    which has the options `before`, does not fit."""
+    changed = [name for name in before.task_options if name in asked and config.value(name) != before.value(name)]
+    if not changed:
+        return
+    for part, what in (("frame_shape", "shape of frames"), ("stack", "frame stack"), ("actions", "number of actions")):
+        trained, now = getattr(before.spec, part), getattr(config.spec, part)
+        if now != trained:
+            values = (shown(each.value(changed[0])) for each in (before, config))
+            needed = "must be {}, as in the checkpoint, got {!r}".format(*values)
+            raise ConfigError(changed[0], f"{needed}, with which the {what} is {now}, not {trained}")
 
 
 def _await_end(run: Run) -> None:
@@ -216,11 +244,12 @@ def _await_end(run: Run) -> None:
 
 def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = lambda done: None) -> Plan:
     if resume is None:
-        beneath = options_of_policy(asked)
-        config = make_config(asked, beneath=beneath)
+        defaults = options_of_policy(asked)
+        config = make_config(asked, defaults=defaults)
         check_code(config.values(), asked, None, "the policy")
-        return Plan(with_located_policy(config), notes=_notes(config, asked, followed(asked, beneath=beneath)))
-    from engine.runs.checkpoint_check import check_contents  # imports NumPy
+        notes = _notes(config, asked, dependent_changes(asked, defaults=defaults))
+        return Plan(with_located_policy(config), notes=notes)
+    from engine.runs.checkpoint_state import check_contents  # imports NumPy
 
     source = find_source(resume, asked.get("run_dir"), progress)
     if source.run is not None and source.run.is_alive():
@@ -229,8 +258,8 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = l
         raise UserError(f"--resume: {source.run.name} is running{how}")
     before = read_config(source.path / CONFIG_FILE)
     kept = before if source.run is None else _kept(source.run, before)
-    gamma = ("gamma",) if before.game_info.keeps_gamma(before) else ()
-    for name in ("game", *before.game_info.network_options, *gamma):
+    gamma = ("gamma",) if before.keeps_gamma else ()
+    for name in ("game", *options_with("network", before.game), "optimizer", *gamma):
         trained = before.value(name)
         if name in asked and coerce(specs_of(before.game)[name], asked[name]) != trained:
             needed = f"must be {shown(trained)}, as in the checkpoint, got {shown(asked[name])!r}"
@@ -247,20 +276,22 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = l
     if foreign and "sinks" not in asked and not was_created_here(source.path.parent):  # it would run somebody's choice
         raise ConfigError("sinks", f"must be given again to resume; the run used {kept.sinks}; none: only TensorBoard")
     options = kept.options()
-    beneath = carried_over(options, before.game, runner)
+    defaults = carried_over(options, before.game, runner)
     values = {**carried_over(as_given(options), before.game, runner), **asked}
-    config = make_config(values, beneath=beneath)
+    config = make_config(values, defaults=defaults)
+    _check_fits(config, before, asked)
     if config.steps <= source.manifest.env_steps:
-        raise ConfigError(
-            "steps",
-            f"must be above {source.manifest.env_steps:,}, the checkpoint's environment steps, got {config.steps:,}",
-        )
+        needed = f"must be above {source.manifest.env_steps:,}, the checkpoint's environment steps"
+        if "steps" not in asked:
+            name = source.path.name if source.run is None else source.run.name
+            raise ConfigError("steps", f"{needed}, for {name} has done all of its {config.steps:,}; add --steps N")
+        raise ConfigError("steps", f"{needed}, got {config.steps:,}")
     if source.run is not None and config.episodes is not None:
         done = source.run.record().episodes
         if done >= config.episodes:
             raise ConfigError("episodes", f"must be above {done:,}, the episodes done, got {config.episodes:,}")
     check_contents(source.path, source.manifest)
-    notes = _notes(config, asked, followed(values, beneath=beneath))
+    notes = _notes(config, asked, dependent_changes(values, defaults=defaults))
     return Plan(config, source.run, source.path, notes=notes)
 
 
@@ -284,11 +315,3 @@ def with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if name in paths and (name == "rom" or (folder / paths[name]).exists()):  # a policy may be a run's name
             paths[name] = str((folder / paths[name]).resolve())
     return {**located(values, folder), **paths}
-
-
-def expanded(path: str) -> Path:
-    """A path with `~` expanded; `~name` of an unknown user is left as it is."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)

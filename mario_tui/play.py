@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,30 +16,27 @@ from textual.events import Key
 from textual.screen import Screen
 from textual.widgets import Static
 
-from engine.config import joypad
-from engine.config.game import PersonKeys
-from engine.config.games import game_of
+from engine.config.capabilities import DOWN, LEFT, RIGHT, SELECT, START, UP, A, B, HasStages, PersonKeys
+from engine.config.game import game_of
 from engine.errors import UserError
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import pack
 from engine.protocol.messages import Episode, Failed, Frame, Log
-from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, Press, Speed, Step
+from engine.protocol.results import Begin, Filmed, PlayCommand, Playing, PlayOrder, Press, Speed, Step
 from engine.runtime.text import printable
-from mario_tui.data import themes
-from mario_tui.data.format import duration
+from mario_tui.data.format import Results, duration, facts
 from mario_tui.data.keys import bindings, keys_in
-from mario_tui.data.play_text import Results, facts
-from mario_tui.data.settings import DEFAULT_THEME, load_settings
-from mario_tui.film import RECORDING_TIMEOUT_S, film_text, is_recorded, start_game
+from mario_tui.data.settings import DEFAULT_THEME, load_settings, load_themes
+from mario_tui.film import RECORDING_TIMEOUT_S, film_text, start_game
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.terminal.picture import BYTES_PER_S
 from mario_tui.terminal.safe_app import SafeApp
-from mario_tui.widgets.base.key_footer import KeyFooter
+from mario_tui.widgets.base.footer import KeyFooter
 from mario_tui.widgets.panels.game import GameView
 
 _BUTTON_NAMES = {
-    "left": joypad.LEFT, "right": joypad.RIGHT, "up": joypad.UP, "down": joypad.DOWN,
-    "A": joypad.A, "B": joypad.B, "start": joypad.START, "select": joypad.SELECT,
+    "left": LEFT, "right": RIGHT, "up": UP, "down": DOWN,
+    "A": A, "B": B, "start": START, "select": SELECT,
 }  # fmt: skip
 _SLOWEST, _FASTEST = 1 / 8, 8.0
 _PICTURES_PER_S = 30  # of a video
@@ -62,13 +59,12 @@ class PlayApp(SafeApp[None]):
     """
     BINDINGS = [*bindings("play"), *bindings("everywhere")]
 
-    def __init__(
-        self, title: str, arguments: Sequence[str], *, keys: PersonKeys | None, game: str, hold_s: float
-    ) -> None:
+    def __init__(self, title: str, order: PlayOrder, *, keys: PersonKeys | None, game: str, hold_s: float) -> None:
         settings = load_settings()[0]
         super().__init__(graphics_setting=settings.graphics)
-        self._title, self._arguments, self._hold_s = title, arguments, hold_s
-        self._info = game_of(game)
+        self._title, self._order, self._hold_s = title, order, hold_s
+        described = game_of(game)
+        self._stages = described if isinstance(described, HasStages) else None
         self._human, self._keys = keys is not None, keys or PersonKeys({}, {})
         self._frame: Frame | None = None
         self._state: Playing | None = None
@@ -84,14 +80,14 @@ class PlayApp(SafeApp[None]):
         self._until: dict[int, float] = {}  # button -> time at which it counts as released
         self._next_step = 0  # buttons pressed during the pause
         self._sent = 0
-        for theme in themes.load_themes()[0]:
+        for theme in load_themes()[0]:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else DEFAULT_THEME
         self._key_map = _free_keys(settings.keys, self._keys.buttons) if self._human else dict(settings.keys)
 
     def compose(self) -> ComposeResult:
         self._game = GameView(bytes_per_s=_HUMAN_BYTES_PER_S if self._human else BYTES_PER_S)
-        self._game.title, self._game.number = self._title, 0
+        self._game.title, self._game.key = self._title, ""
         yield self._game
         yield Static("starting", id="state")
         yield Static("", id="memory")
@@ -99,7 +95,6 @@ class PlayApp(SafeApp[None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.exit_with_terminal()
         self.set_keymap(self._key_map)
         self.set_interval(1 / 60, self._tick)
 
@@ -108,9 +103,9 @@ class PlayApp(SafeApp[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Not every game has stages, or worlds."""
         if action in ("previous_stage", "next_stage"):
-            return bool(self._info.stages)
+            return self._stages is not None
         if action in ("previous_world", "next_world"):
-            return self._info.stages_of_world > 1
+            return self._stages is not None and self._stages.stages_of_world > 1
         return super().check_action(action, parameters)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -163,10 +158,10 @@ class PlayApp(SafeApp[None]):
         self._go(1)
 
     def action_previous_world(self) -> None:
-        self._go(-self._info.stages_of_world)
+        self._go(-(self._stages.stages_of_world if self._stages else 1))
 
     def action_next_world(self) -> None:
-        self._go(self._info.stages_of_world)
+        self._go(self._stages.stages_of_world if self._stages else 1)
 
     def action_help(self) -> None:
         """Show the help. A person's game waits for them."""
@@ -199,9 +194,9 @@ class PlayApp(SafeApp[None]):
 
     def _go(self, by: int) -> None:
         """Play the stage that is `by` after the current one; the first follows the last."""
-        if self._state is None:
+        if self._state is None or self._stages is None:
             return  # the engine has not started the first
-        stages = self._info.stages
+        stages = self._stages.stages
         stage = self._stage if self._stage in stages else self._state.place
         self._stage = stages[(stages.index(stage) + by) % len(stages)] if stage in stages else stages[0]
         self._send(Begin(episode=self._episode, stage=self._stage))
@@ -214,7 +209,7 @@ class PlayApp(SafeApp[None]):
 
     def run_in_terminal(self) -> int:
         """Play until the user quits. Returns the exit status."""
-        self._game_process = start_game(*self._arguments)
+        self._game_process = start_game(self._order)
         reader = threading.Thread(target=self._read, daemon=True)
         reader.start()
         try:
@@ -223,8 +218,9 @@ class PlayApp(SafeApp[None]):
             self._leaving = True
             self._game_process.close()
             reader.join()
-        with contextlib.suppress(OSError):  # the terminal may be gone
-            return self._print_outcome()
+        if self.is_read:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                return self._print_outcome()
         return self.return_code or 0
 
     def _print_outcome(self) -> int:
@@ -238,7 +234,7 @@ class PlayApp(SafeApp[None]):
         if self._failure is not None:
             print(f"mario-tui: the game failed: {self._failure.reason}", file=sys.stderr)
             return 1
-        if self._filmed is None and is_recorded(self._arguments):
+        if self._filmed is None and self._order.record is not None:
             print(f"mario-tui: the video could not be finished within {RECORDING_TIMEOUT_S:.0f} s", file=sys.stderr)
             return 1
         return self.return_code or 0
@@ -263,7 +259,7 @@ class PlayApp(SafeApp[None]):
             self._failure = Failed(reason=self._game_process.crash_reason())
 
     def _tick(self) -> None:
-        if self._failure is not None or self.has_lost_terminal:
+        if self._failure is not None:
             self.exit()
             return
         now = time.monotonic()

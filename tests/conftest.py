@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,22 @@ from typing import Any
 import hypothesis
 import pytest
 
+from engine.games.gym import spaces
 from mario_tui.app import MarioApp
+from tests.support import warm_start
 from tests.support.program import FinishedRun, json_lines, kill_hosts, run_program, the_run
 
+sys.dont_write_bytecode = False  # where the environment says so, each worker would compile every test anew
 # Compiled code is kept in the real cache folder; only the registry and the settings move.
 SHORT_RUN = ("--steps", "2000", "--burnin", "500", "--seed", "1")
+
+
+gc.disable()  # nothing that imports and collection make is garbage
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # so that no search for garbage goes through it
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -23,6 +36,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if not torch.cuda.is_available():
             pytest.skip("this machine has no CUDA GPU")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and "finished_run" in item.fixturenames:
+            item.add_marker(pytest.mark.process)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,28 +54,37 @@ def _private_session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         # Users don't set these. One hides what is written too late; with the other, each process compiles all modules.
         patch.delenv("PYTHONUNBUFFERED", raising=False)
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        warm_start.install()
         yield
 
 
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the test execute each process, as users do; others come from one that has imported PyTorch."""
+    monkeypatch.setattr(warm_start, "is_executed", True)
+
+
 @pytest.fixture(autouse=True)
-def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     home = tmp_path.with_name(f"{tmp_path.name}-home")  # tests look at what is in their own folder
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     (home / "state" / "mario-tui").mkdir(0o700, parents=True)
     (home / "state" / "mario-tui" / "dashboard.json").write_text('{"introduced": true}')  # which would cover panels
     monkeypatch.chdir(home)  # the repository's checkpoints/ may hold runs of its user
+    warm_start.has_started, is_quick = False, "not process" in request.config.option.markexpr
+    if is_quick:
+        spaces.ask.cache_clear()  # a process that asks is the test's own, whichever test came before
     yield
-    kill_hosts(tmp_path)
+    if warm_start.has_started:
+        kill_hosts(tmp_path)
+        assert not is_quick, "it starts a process: mark it with @pytest.mark.process"
 
 
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """`mario-tui --no-ui --steps 2000 --burnin 500 --log-format json --seed 1`."""
     folder = tmp_path_factory.mktemp("finished")
-    decoy = folder / "engine"  # a folder of the user's that must not shadow ours
-    decoy.mkdir()
-    (decoy / "__init__.py").write_text("raise RuntimeError('the wrong engine')")
     done = run_program("--no-ui", "--log-format", "json", *SHORT_RUN, cwd=folder)
     events = json_lines(done.stdout)
     return FinishedRun(folder, the_run(folder), events, Path(events[-1]["checkpoint"]))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from engine.config.fields import flag
-from engine.config.games import game_of, games
+from engine.config.game import game_of, games
 from engine.config.reading import ALIASES
 from engine.config.run_config import options_of_all
 from engine.protocol.json_lines import JSON_EVENTS, as_fields
@@ -35,7 +36,6 @@ FOREIGN_FLAGS = {
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def prose(page: Path) -> str:
@@ -65,64 +65,71 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-@each_page
-def test_relative_links_and_their_anchors_resolve(page: Path) -> None:
-    broken = []
+def on_pages(rule: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
+    """What a rule finds wrong on each page; nothing for pages that are right."""
+    found = {str(page.relative_to(ROOT)): sorted(rule(page)) for page in PAGES}
+    return {page: wrong for page, wrong in found.items() if wrong}
+
+
+def broken_links(page: Path) -> Iterator[str]:
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"[a-z]+:", link):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / unquote(path)).resolve() if path else page
         if not target.exists() or (anchor and anchor not in anchors(target)):
-            broken.append(link)
-    assert broken == []
+            yield link
 
 
-@each_page
-def test_paths_exist(page: Path) -> None:
+def test_relative_links_and_their_anchors_resolve() -> None:
+    assert on_pages(broken_links) == {}
+
+
+def missing_paths(page: Path) -> list[str]:
     folders = "|".join((*CODE, "docs", "themes", "checkpoints/policies"))
     named = {
         path for text in code(page) for path in re.findall(rf"(?<![\w./~-])(?:{folders})/(?![A-Z])[\w./*<>-]*", text)
     }
-    missing = [path for path in sorted(named) if not any(ROOT.glob(re.sub(r"<\w+>", "*", path.rstrip("/."))))]
-    assert missing == []
+    return [path for path in named if not any(ROOT.glob(re.sub(r"<\w+>", "*", path.rstrip("/."))))]
 
 
-@each_page
-def test_modules_exist(page: Path) -> None:
+def test_paths_exist() -> None:
+    assert on_pages(missing_paths) == {}
+
+
+def missing_modules(page: Path) -> list[str]:
     text = "\n".join(code(page))
     started = re.findall(rf"python -m ((?:{'|'.join(CODE)})[\w.]*)", text)
-    assert [name for name in started if not is_module(name)] == []
     # Another dotted name may end with something that its module defines.
-    assert [name for name in modules(text) if not (is_module(name) or is_module(name.rpartition(".")[0]))] == []
+    others = [name for name in modules(text) if not is_module(name.rpartition(".")[0])]
+    return [name for name in (*started, *others) if not is_module(name)]
 
 
-@each_page
-def test_options_exist(page: Path) -> None:
+def test_modules_exist() -> None:
+    assert on_pages(missing_modules) == {}
+
+
+def test_options_exist() -> None:
     known = {flag(name) for name in options_of_all()} | {flag(name) for name in ALIASES} | FOREIGN_FLAGS | {"--help"}
     for path in (
         path for folder in ("engine", "mario_tui", "bench", "tests/support") for path in ROOT.glob(f"{folder}/**/*.py")
     ):
         known |= set(re.findall(r'"(--[a-z][a-z-]*)"', path.read_text("utf-8")))
     known |= {f"--no-{name[2:]}" for name in known}
-    named = {name for text in code(page) for name in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)}
-    assert named - known == set()
+
+    def unknown(page: Path) -> set[str]:
+        return {name for text in code(page) for name in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)} - known
+
+    assert on_pages(unknown) == {}
 
 
-@each_page
-def test_make_targets_exist(page: Path) -> None:
+def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    assert {name for text in code(page) for name in re.findall(r"\bmake ([a-z-]+)", text)} <= targets
 
+    def unknown(page: Path) -> set[str]:
+        return {name for text in code(page) for name in re.findall(r"\bmake ([a-z-]+)", text)} - targets
 
-def test_the_page_on_plugins_shows_the_game_that_is_tested() -> None:
-    blocks = re.findall(
-        r"^```(?:toml|py)\n(.*?)^```", (DOCS / "plugins.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
-    )
-    folder = ROOT / "tests" / "support" / "plugin_game"
-    files = [path.read_text("utf-8") for path in (folder / "pyproject.toml", *folder.glob("plugin_catch/*.py"))]
-    assert len(blocks) == 2
-    assert [block for block in blocks if not any(block in file for file in files)] == []
+    assert on_pages(unknown) == {}
 
 
 def test_the_messages_of_the_page_on_troubles_are_in_the_source() -> None:

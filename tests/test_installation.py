@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[1]
 OLDEST = "python3.11"
 
@@ -58,7 +60,7 @@ def test_pip_installs_into_a_clean_environment(
     install: list[str | Path] = [binaries / "pip", "install", "--quiet"]
     subprocess.run([*install, "--constraint", distributions["constraints"], distributions[form]], check=True)
     check_training(binaries / "mario-tui", tmp_path / "elsewhere")
-    themes = "from mario_tui.data.themes import load_themes; print(len(load_themes()[0]))"
+    themes = "from mario_tui.data.settings import load_themes; print(len(load_themes()[0]))"
     done = subprocess.run([binaries / "python", "-c", themes], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert int(done.stdout) >= 3
 
@@ -97,19 +99,72 @@ def test_a_tool_puts_the_program_on_the_path(
     check_training(path / "mario-tui", tmp_path / "elsewhere")
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="nes-py needs no compiler from Python 3.13 on")
-def test_make_says_what_to_do_without_a_compiler(tmp_path: Path) -> None:
-    binaries = tmp_path / "bin"
-    binaries.mkdir()
+def make(folder: Path, *arguments: str, **commands: str) -> subprocess.CompletedProcess[str]:
+    """Call make where there are no commands but these shell scripts, and those of a shell."""
+    (binaries := folder / "bin").mkdir()
     (binaries / "make").symlink_to("/usr/bin/make")
-    (binaries / "python3").symlink_to(sys.executable)
-    venv = tmp_path / "venv"
-    done = subprocess.run(
-        ["make", "PYTHON=python3", f"VENV={venv}", "train"],
+    for name, script in commands.items():
+        (binaries / name.replace("_", ".")).write_text(f"#!/bin/sh\n{script}\n")
+        (binaries / name.replace("_", ".")).chmod(0o755)
+    return subprocess.run(
+        ["make", f"VENV={folder / 'venv'}", *arguments],
         cwd=ROOT, env={"PATH": str(binaries)}, capture_output=True, text=True,
     )  # fmt: skip
+
+
+HERE = f'exec {sys.executable} "$@"'
+OLDER = f"exec {sys.executable} -c 'import sys; sys.version_info = (3, 10, 13); exec(sys.argv[2])' \"$@\""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="nes-py needs no compiler from Python 3.13 on")
+def test_make_says_what_to_do_without_a_compiler(tmp_path: Path) -> None:
+    done = make(tmp_path, "PYTHON=python3", "train", python3=HERE)
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == (
         "make: a C++ compiler is needed: g++ not found (apt install g++), or Python 3.13 (make PYTHON=python3.13)"
     )
-    assert not venv.exists()
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [
+        (("python3_11", "python3_12"), "python3.11"),
+        (("python3_12", "python3_13"), "python3.12"),
+        (("python3_13",), "python3.13"),
+    ],
+)
+def test_make_takes_the_first_python_that_works(there: tuple[str, ...], taken: str, tmp_path: Path) -> None:
+    away = dict.fromkeys(("python3_11", "python3_12", "python3_13"), "echo 'pyenv: command not found' >&2; exit 127")
+    done = make(tmp_path, "--dry-run", "train", **away | dict.fromkeys(there, HERE))
+    assert f"{taken} -m venv" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "Python 3.11 to 3.13 is needed: python3.11 can't be run (make PYTHON=...)"),
+        (("PYTHON=missing",), "Python 3.11 to 3.13 is needed: missing can't be run (make PYTHON=...)"),
+        (
+            ("PYTHON=older",),
+            "PYTHON must be Python 3.11 to 3.13, for which constraints.txt holds; older is 3.10",
+        ),
+    ],
+)
+def test_make_refuses_in_one_line_what_it_can_not_install_into(
+    arguments: tuple[str, ...], complaint: str, tmp_path: Path
+) -> None:
+    away = dict.fromkeys(("python3_11", "python3_12", "python3_13"), "exit 127")
+    done = make(tmp_path, *arguments, "train", older=OLDER, **away)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == f"make: {complaint}"
+    assert done.stderr.count("\n") == 2  # the other line is make's own
+    assert not (tmp_path / "venv").exists()
+
+
+def test_make_mends_a_folder_that_is_half_made(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    done = make(tmp_path, "PYTHON=here", f"{venv}/bin/pip", **{"here": HERE, "g++": "exit 0"})
+    assert done.returncode == 0, done.stderr
+    subprocess.run([venv / "bin" / "pip", "--version"], check=True, capture_output=True)

@@ -14,13 +14,12 @@ import torch
 
 import engine.buffers.replay
 import engine.runtime.stopwatch
-from engine.commands.export_onnx import played
-from engine.config.games import game_of
+from engine.config.game import options_with
 from engine.evaluation.policy import load_policy
 from engine.games import BUILT_IN
 from engine.games.snake.rules import SnakeLanes
 from engine.runs.checkpoints import policy_metadata
-from engine.runs.policy_schema import _Metadata
+from engine.runs.policies import _Metadata
 from engine.runs.run import Run
 from tests.support.policy_files import shipped
 from tests.support.program import run_program
@@ -72,6 +71,7 @@ def policy_in_plain_pytorch(names: Names) -> None:
     """The same actions in 1,000 observations of the game."""
     path = shipped("mario-1-1")
     network = load_policy(path)
+    played = pytest.importorskip("engine.extras.export.export_onnx").played
     obs = torch.from_numpy(played(policy_metadata(path), network, {})[0])
     found, expected = names["q_values"](obs), network(obs)
     assert len(obs) == 1000 and torch.equal(found.argmax(1), expected.argmax(1))
@@ -107,6 +107,7 @@ AFTER: list[Callable[[Names], None]] = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
+@pytest.mark.process
 def test_examples_run_one_after_the_other(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = PYTHON.findall(page.read_text("utf-8"))
     checks = AFTER if page == LIBRARY else [lambda _: None] * len(blocks)
@@ -120,7 +121,7 @@ def test_examples_run_one_after_the_other(page: Path, tmp_path: Path, monkeypatc
 def test_the_page_of_the_library_tells_every_field_of_a_policy() -> None:
     fields = LIBRARY.read_text("utf-8").partition("### The file")[2].partition("### ")[0]
     told = {name for row in re.findall(r"^- (.*?) \(", fields, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    required = {option for game in BUILT_IN for option in game_of(game).policy_options}
+    required = {option for game in BUILT_IN for option in options_with("policy", game)}
     assert told == required | set(_Metadata.__struct_fields__)
 
 

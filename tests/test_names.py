@@ -6,11 +6,13 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.config.games import games
+from engine.config.game import games
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 
 ROOT = Path(__file__).parents[1]
+_OF_GAMES = ("engine/games/", "engine/extras/")
+"""What may know single games: their packages, and the extras."""
 
 
 def trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:
@@ -43,15 +45,15 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def test_outside_the_games_nothing_names_one_but_the_default() -> None:
-    found = [(path, name) for path, name in named(set(games())) if not path.startswith("engine/games/")]
-    assert found == [("engine/config/common_options.py", RunConfig.game)]
+    found = [(path, name) for path, name in named(set(games())) if not path.startswith(_OF_GAMES)]
+    assert found == [("engine/config/run_config.py", RunConfig.game)]
 
 
 def test_outside_the_games_nothing_imports_one() -> None:
     found = {
         path
         for path, tree in trees("engine", "mario_tui")
-        if not path.startswith("engine/games/") and any(name.startswith("engine.games") for name in imported(tree))
+        if not path.startswith(_OF_GAMES) and any(name.startswith("engine.games") for name in imported(tree))
     }
     assert not found
 
@@ -59,6 +61,6 @@ def test_outside_the_games_nothing_imports_one() -> None:
 def test_a_runner_is_named_in_its_table_and_in_presets() -> None:
     found = {path for path, _ in named(set(RUNNERS))}
     assert found == {
-        "engine/config/presets.py", "engine/config/runners.py", "engine/games/gym/game.py",
+        "engine/config/command_line.py", "engine/config/runners.py", "engine/games/gym/game.py",
         "engine/games/snake/game.py", "engine/games/tetris/game.py",
     }  # fmt: skip

@@ -11,13 +11,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from engine.agents.double_dqn import DoubleDQN, Share, UpdateResult, result_of
-from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
+from engine.buffers.frames import Batch
 from engine.runtime.devices import is_out_of_memory
 from engine.runtime.stopwatch import stopwatch
 
@@ -69,6 +71,18 @@ class AllreduceDQN(DoubleDQN):
             with torch.no_grad():
                 tensor.copy_(place)
         self.updates = int(updates.item())
+
+    def buffer_numbers(self) -> NDArray[np.float64]:
+        """What `buffers` hold, [numbers]."""
+        return torch.cat(
+            [torch.zeros(0, dtype=torch.float64), *(each.flatten().double().cpu() for each in self.buffers)]
+        ).numpy()
+
+    def load_buffers(self, numbers: NDArray[np.float64]) -> None:
+        """Load the `buffer_numbers` of another rank."""
+        parts = torch.split(torch.from_numpy(numbers), [each.numel() for each in self.buffers])
+        for buffer, part in zip(self.buffers, parts, strict=True):
+            buffer.copy_(part.view_as(buffer))
 
     @stopwatch("synchronise")
     def common_weights(self, weights: Array, scales: Array) -> Tensor:

@@ -1,30 +1,69 @@
-"""Chooses precision and batch size by timing a few updates on random data on this machine."""
+"""Chooses precision and batch size by timing a few updates on random data on this machine.
+
+Two precisions that are about equally fast would be chosen by chance. So a decision stays in the user's cache, and two
+runs with equal options on one machine learn alike. A file `$XDG_CACHE_HOME/mario-tui/precision/DIGEST.json` (or
+`~/.cache`) holds one decision and what it was made for; it may be deleted.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from engine.agents.double_dqn import DoubleDQN
 from engine.agents.networks import NETWORKS, make_networks
-from engine.agents.precision_cache import remembered
-from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
+from engine.buffers.frames import Batch
 from engine.config.fields import AUTO
 from engine.config.game import Spec
 from engine.config.run_config import RunConfig
-from engine.runs.checkpoint_state import Choices
-from engine.runtime.cuda_graph import WARM_UP, GraphedCall
-from engine.runtime.devices import Precision, gpu_precision, is_out_of_memory, release_memory, synchronise
+from engine.config.runners import BATCH_SIZES, Choices
+from engine.runtime.devices import (
+    WARM_UP,
+    GraphedCall,
+    Precision,
+    gpu_precision,
+    is_out_of_memory,
+    release_memory,
+    synchronise,
+)
+from engine.runtime.files import private_folder, write_if_possible
+from engine.runtime.formats import read_json
+from engine.runtime.threads import processor_name
 
-BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+_MAX_BYTES = 2**16
+
+
+class _Held(msgspec.Struct):
+    """What a file of the cache decides."""
+
+    precision: Precision
+
+
+def remembered(shapes: dict[str, Any], measure: Callable[[], Precision]) -> Precision:
+    """The precision chosen earlier for this processor, version of PyTorch and `shapes` (JSON); `measure` if there is
+    none. A cache that can't be read or written is no reason to fail."""
+    made_for = {"measured": "processor time", "processor": processor_name(), "torch": torch.__version__, **shapes}
+    digest = hashlib.sha256(json.dumps(made_for, sort_keys=True).encode()).hexdigest()[:16]
+    file = private_folder("CACHE", "precision") / f"{digest}.json"
+    with contextlib.suppress(OSError, ValueError):
+        return read_json(file, _Held, _MAX_BYTES).precision
+    precision = measure()
+    write_if_possible(file, json.dumps({"precision": precision, **made_for}, indent=1).encode())
+    return precision
+
+
 _MIN_SPEEDUP = 1.1
 """Factor by which a larger batch, or bfloat16, must be faster: smaller differences are within the noise on a busy
 machine."""
@@ -107,7 +146,7 @@ def _update(agent: DoubleDQN, batch: Batch | TensorBatch, weights: Array) -> Non
 
 
 def rounds_values(config: RunConfig, spec: Spec) -> bool:
-    """Whether mixed precision would round the Q-values of a run's network, or what a last layer adds to them, to
+    """Return whether mixed precision would round the Q-values of a run's network, or what a last layer adds to them, to
     bfloat16, where 100 equals 100.4. The networks of this program compute their last layers in float32."""
     network, _ = make_networks(config, spec)
     rounded: list[nn.Module] = []
@@ -148,7 +187,8 @@ def choose(
     if saved is None or saved["device"] != device.type:
         saved = {}
     precision: Precision = "float32"
-    may_mix = config.amp and spec.frame_dtype == "uint8"  # of other numbers, bfloat16 takes 1000 and 1002 for the same
+    # Of other numbers than bytes, bfloat16 takes 1000 and 1002 for the same.
+    may_mix = config.amp and spec.frame_dtype == "uint8" and not spec.numbers
     if may_mix and config.network_name not in NETWORKS and rounds_values(config, spec):
         log(f"training in float32: mixed precision would round the Q-values of {config.network_name}")
         may_mix = False

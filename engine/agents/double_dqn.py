@@ -7,9 +7,9 @@ that the Q-values of a state differ more (Bellemare et al. 2016, arXiv:1512.0486
 network).
 
 A batch is split into shares. An update sums their gradients, clips the norm to 10 (Wang et al. 2016) and takes a step
-of Adam. Shares are computed in parallel by threads on CPUs, or one after the other if memory is short; the split does
-not change the batch's mean loss. Targets need only the next states, so another thread can compute them meanwhile, which
-changes no bit.
+of the optimiser. Shares are computed in parallel by threads on CPUs, or one after the other if memory is short; the
+split does not change the batch's mean loss. Targets need only the next states, so another thread can compute them
+meanwhile, which changes no bit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.agents.adam import SLOTS, Adam
-from engine.agents.afterstates import Afterstates, set_gamma
+from engine.agents.exploration import greedy
 from engine.agents.graphed_steps import GraphedSteps
-from engine.agents.greedy import greedy
-from engine.agents.layout import as_input, autocast, in_layout_of, placed
-from engine.buffers import Batch
+from engine.agents.layout import as_input, autocast, flattened, parts_of, placed
+from engine.agents.networks import (
+    Afterstates,
+    Normalized,
+    OfRawNumbers,
+    VectorQNetwork,
+    buffers_of,
+    for_learning,
+    set_gamma,
+)
+from engine.agents.optimisers import SLOTS, Adam
+from engine.agents.vector_passes import VectorPasses
 from engine.buffers.device.storage import Array, TensorBatch
+from engine.buffers.frames import Batch
 from engine.runtime.devices import Precision, is_out_of_memory, release_memory
 from engine.runtime.stopwatch import SHARES, stopwatch
 
@@ -85,6 +94,11 @@ def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> tuple[Tens
     return q[None], every_q.detach().max(1).values - q.detach()
 
 
+def _scaled(network: nn.Module, obs: Tensor) -> NDArray[np.float32]:
+    """Observations on the host as a `VectorQNetwork` in a network takes them."""
+    return (network.scaled(obs) if isinstance(network, Normalized) else obs).numpy()
+
+
 class DoubleDQN:
     """A Double-DQN agent: online and target network, optimiser, and the methods `act` and `update`.
 
@@ -92,7 +106,7 @@ class DoubleDQN:
         network: the online network.
         target: the target network, of the same architecture. It is initialised with the online network's weights.
         device: where both networks are computed.
-        learning_rate: of Adam.
+        learning_rate: of the optimiser.
         precision: dtype of the forward passes; float32, or another one for mixed precision.
         sync_every, tau: after every `sync_every` updates the target moves by the factor `tau` towards the online
             network. 1 is a hard copy (Mnih et al. 2015); less is a moving average (Lillicrap et al. 2016,
@@ -102,10 +116,12 @@ class DoubleDQN:
         double_q: whether the online network chooses the action whose value the target network gives.
         advantage_learning: share of the action gap that targets lose, less than 1; 0 with illegal actions. A smaller
             one may be set later, and a larger one, which is then approached update by update (`GAP_PACE`).
+        optimizer: its class.
         threads: number of threads that split a batch (CPU only).
         targets_ahead: whether another thread computes targets even if `threads` is 1 (CPU only).
         accumulate: number of parts of a batch that are computed one after the other, to save memory. It is doubled when
             memory runs out; then `on_out_of_memory` is called with the new number.
+        owner: whether this agent's buffers are those of all agents that learn together.
     """
 
     def __init__(
@@ -121,20 +137,22 @@ class DoubleDQN:
         policy_tau: float = 0.0,
         double_q: bool = True,
         advantage_learning: float = 0.0,
+        optimizer: type[Adam] = Adam,
         threads: int = 1,
         targets_ahead: bool = False,
         accumulate: int = 1,
         on_out_of_memory: Callable[[int], None] = lambda accumulate: None,
+        owner: bool = True,
     ) -> None:
         self.device = device
         self.precision: Precision = precision
         self.accumulate = accumulate
         self.updates = 0
         self.online = placed(network, device)
-        self.target = placed(target, device).requires_grad_(False)
-        self._target_parameters: list[Tensor] = list(self.target.parameters())
-        self._average = copy.deepcopy(self.target) if policy_tau else None
-        self._average_parameters: list[Tensor] = [] if self._average is None else list(self._average.parameters())
+        self._learning = for_learning(self.online)
+        self.target = placed(target, device).requires_grad_(False).eval()
+        is_target = policy_tau == tau and sync_every == 1
+        self._average = copy.deepcopy(self.target) if policy_tau and not is_target else None
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
         self._policy_tau = policy_tau
         # A tensor, because a CUDA graph would keep the old value of a number.
@@ -144,7 +162,22 @@ class DoubleDQN:
         self._on_out_of_memory = on_out_of_memory
         self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
         self._parameters: list[Tensor] = list(self.online.parameters())
-        self.optimizer = Adam(self._parameters, learning_rate=learning_rate)
+        networks = [each for each in (self.online, self.target, self._average) if each is not None]
+        self._weights, *self._averages = (flattened(list(each.parameters())) for each in networks)
+        self._weights.grad = torch.zeros_like(self._weights)
+        self._gradients = parts_of(self._weights.grad, self._parameters)
+        self.optimizer = optimizer([self._weights], learning_rate=learning_rate)
+        self._owner = owner
+        self._buffers = [buffers_of(each) for each in networks]
+        self.buffers = [buffer for buffers in self._buffers for buffer in buffers]
+        """Of all networks."""
+        within = self.online.network if isinstance(self.online, OfRawNumbers) else self.online
+        if buffers_of(within):  # passes with gradients may change them
+            threads, targets_ahead = 1, False
+        self._compiled: dict[nn.Module, VectorPasses] = {}
+        if type(within) is VectorQNetwork and device.type == "cpu" and precision == "float32":
+            flat = (self._weights, *self._averages)
+            self._compiled = {each: VectorPasses(each, its) for each, its in zip(networks, flat, strict=True)}
         self._threads = threads if device.type == "cpu" else 1
         torch_threads = torch.get_num_threads()
         self._pool = (
@@ -161,8 +194,8 @@ class DoubleDQN:
     @property
     def policy(self) -> nn.Module:
         """The network for evaluation and saved policies: an average of the online network, which plays more
-        consistently. Without `policy_tau` that is the target if it is a moving average (tau < 1), else the online
-        network."""
+        consistently. Without `policy_tau`, or if the target moves alike, that is the target if it is a moving average
+        (tau < 1), else the online network."""
         if self._average is not None:
             return self._average
         return self.target if self._tau < 1 else self.online
@@ -203,6 +236,14 @@ class DoubleDQN:
         for network in {self.online, self.target, self.policy}:
             set_gamma(network, gamma)
 
+    @torch.no_grad()
+    def observe(self, frames: Array) -> None:
+        """Take played frames [n, *frame_shape] into what `OfRawNumbers` know, if this agent is the owner."""
+        if self._owner and self._buffers[0] and isinstance(self.online, OfRawNumbers):
+            self.online.observe(torch.as_tensor(frames, device=self.device))
+            for buffers in self._buffers[1:]:
+                torch._foreach_copy_(buffers, self._buffers[0])
+
     def q_values(self, obs: Array) -> Tensor:
         """Q-values [lanes, actions] of observations [lanes, stack, ...]; on the host."""
         if self._graphed is not None:
@@ -214,8 +255,14 @@ class DoubleDQN:
         """`q_values` on the agent's device, of observations on it."""
         images = self._input(obs)
         with autocast(self.device.type, self.precision):
-            q: Tensor = self.online(images)
-            return q
+            return self._q(self.online, images)
+
+    def _q(self, network: nn.Module, obs: Tensor) -> Tensor:
+        """Q-values [batch, actions], without gradients."""
+        if self._compiled:
+            return self._compiled[network].values(_scaled(network, obs))
+        q: Tensor = network(obs)
+        return q
 
     def act(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Greedy actions [lanes] for observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
@@ -223,15 +270,8 @@ class DoubleDQN:
 
     @torch.no_grad()
     def play(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        """Greedy actions of `policy`, as for `act`. In float32 and without dropout, as when the saved policy is played
-        later."""
-        policy = self.policy
-        in_training = [module for module in policy.modules() if module.training]
-        try:
-            return greedy(policy.eval()(torch.as_tensor(obs, device=self.device)), masks)
-        finally:
-            for module in in_training:
-                module.training = True
+        """Greedy actions of `policy`, as for `act`. In float32, as when the saved policy is played later."""
+        return greedy(self.policy(torch.as_tensor(obs, device=self.device)), masks)
 
     def common_weights(self, weights: Array, scales: Array) -> Array:
         """Importance weights [batch] relative to the largest of a batch of which other processes may have parts.
@@ -242,7 +282,7 @@ class DoubleDQN:
 
     @property
     def computes_ahead(self) -> bool:
-        """Whether `begin` has threads that compute targets."""
+        """Return whether `begin` has threads that compute targets."""
         return self._pool is not None
 
     def begin(self, batch: Batch | TensorBatch) -> list[Share]:
@@ -294,8 +334,8 @@ class DoubleDQN:
     def gradients(
         self, batch: Batch | TensorBatch, weights: Array, shares: list[Share] | None = None
     ) -> tuple[list[Tensor], Tensor]:
-        """Gradients of the batch's mean loss, a tensor for each parameter; scaled in float16. Changes no weights.
-        shares: of `begin`.
+        """Gradients of the batch's mean loss, a tensor for each parameter, or one for all that are compiled; scaled in
+        float16. Changes no weights. shares: of `begin`.
 
         Also returns, as float32 [3, batch] on the agent's device, each sample's weighted loss, Q-value and absolute TD
         error. Does not wait for the device.
@@ -314,7 +354,7 @@ class DoubleDQN:
 
     @property
     def moves_target(self) -> bool:
-        """Whether the next update moves the target network."""
+        """Return whether the next update moves the target network."""
         return (self.updates + 1) % self._sync_every == 0
 
     def apply(self, gradients: list[Tensor]) -> None:
@@ -328,20 +368,36 @@ class DoubleDQN:
     @stopwatch("optimise")
     def step(self, gradients: list[Tensor], *, move_target: bool) -> None:
         """`apply` without counting. Changes only the contents of tensors, and does not wait for the device."""
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = in_layout_of(gradient, parameter)
+        whole = self._weights.grad
+        assert whole is not None
+        torch._foreach_copy_(self._gradients if gradients[0].shape != whole.shape else [whole], gradients)
         optimizer: Any = self.optimizer  # the scaler's type annotations ask for more than it uses
         self._scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
+        whole.mul_((MAX_GRADIENT_NORM / (torch.linalg.vector_norm(whole) + 1e-6)).clamp_(max=1))
         self._scaler.step(optimizer)
         self._scaler.update()
         self._move_averages(target=move_target)
 
     def _share_gradients(self, batch: Batch | TensorBatch, weights: Array, share: Share) -> tuple[list[Tensor], Tensor]:
         """The share's contribution to the gradients, and its part [3, share] of what `gradients` returns."""
+        if self._compiled:
+            return self._compiled_gradients(batch, weights, share)
         loss, found = self._loss(batch, weights, share)
         with stopwatch("backward"):
             return list(torch.autograd.grad(self._scaler.scale(loss), self._parameters)), found
+
+    @stopwatch("backward")  # and forward
+    def _compiled_gradients(
+        self, batch: Batch | TensorBatch, weights: Array, share: Share
+    ) -> tuple[list[Tensor], Tensor]:
+        """`_share_gradients`, all of them in one tensor."""
+        samples, targets = share
+        obs = _scaled(self.online, self._of(batch.obs, samples))
+        actions, importance = (self._of(each, samples).numpy() for each in (batch.actions, weights))
+        with stopwatch.wait("forward"):
+            target = targets().numpy()
+        passes = self._compiled[self.online]
+        return passes.gradients(obs, actions, target, importance, self._gap_share.item(), len(weights))
 
     def _input(self, obs: Tensor) -> Tensor:
         return as_input(self.online, obs, getattr(torch, self.precision))
@@ -357,62 +413,73 @@ class DoubleDQN:
         with stopwatch("transfer"):
             next_obs = self._input(self._of(batch.next_obs, samples))
         with autocast(self.device.type, self.precision):
-            target_q = self.target(next_obs)
-            next_q = self.online(next_obs) if self._double_q else target_q
+            target_q = self._q(self.target, next_obs)
+            next_q = self._q(self.online, next_obs) if self._double_q else target_q
             if batch.next_masks is not None:
                 next_q = next_q.masked_fill(~self._of(batch.next_masks, samples), -torch.inf)
-            best = next_q.argmax(1, keepdim=True)
-            next_value = target_q.gather(1, best).squeeze(1)
+            if next_q is target_q:
+                next_value = target_q.amax(1)
+            else:
+                next_value = target_q.gather(1, next_q.argmax(1, keepdim=True)).squeeze(1)
             return self._of(batch.returns, samples) + self._of(batch.discounts, samples) * next_value
 
     @stopwatch("forward")
     def _loss(self, batch: Batch | TensorBatch, weights: Array, share: Share) -> tuple[Tensor, Tensor]:
-        """The share's contribution to the mean loss, and its part [3, share] of what `gradients` returns."""
+        """A number with the gradients of the share's contribution to the mean loss, and its part [3, share] of what
+        `gradients` returns.
+
+        PyTorch would import SymPy, for a second, to be given the slopes along Q-values.
+        """
         samples, targets = share
         with stopwatch("transfer"):
             obs = self._input(self._of(batch.obs, samples))
         with autocast(self.device.type, self.precision):
-            q, gaps = q_of_actions(self.online, obs, self._of(batch.actions, samples))
-            with stopwatch.wait("forward"):
-                target = targets()
-            target = target - self._gap_share * gaps
-            errors = F.smooth_l1_loss(q, target.expand_as(q), reduction="none").mean(0)
-            losses = self._of(weights, samples) * errors
-            loss = losses.sum() / len(weights)
-        q = q.detach()
-        return loss, torch.stack((losses.detach(), q.mean(0), (target - q).abs().mean(0)))
+            q, gaps = q_of_actions(self._learning, obs, self._of(batch.actions, samples))
+        with stopwatch.wait("forward"):
+            target = targets()
+        with torch.no_grad():
+            errors = q - (target - self._gap_share * gaps)
+            importance = self._of(weights, samples)
+            slopes = errors.clamp(-1, 1) * (importance / (len(weights) * len(q)))
+            losses = F.smooth_l1_loss(errors, torch.zeros_like(errors), reduction="none") * importance
+            found = torch.stack((losses, q, errors.abs())).mean(1)
+        return (q * slopes).sum(), found
 
     @stopwatch("synchronise")
     @torch.no_grad()
     def _move_averages(self, *, target: bool) -> None:
-        if target:
-            torch._foreach_lerp_(self._target_parameters, self._parameters, self._tau)
-        if self._average is not None:
-            torch._foreach_lerp_(self._average_parameters, self._parameters, self._policy_tau)
+        for average, rate in zip(self._averages, (self._tau if target else 0.0, self._policy_tau), strict=False):
+            if rate:
+                average.lerp_(self._weights, rate)
+        if self._buffers[0]:
+            for buffers in self._buffers[1 if target else 2 :]:
+                torch._foreach_copy_(buffers, self._buffers[0])
         self._gap_share.copy_(torch.minimum(self._gap_goal, 1 - (1 - self._gap_share) / (1 + GAP_PACE)))
 
     def tensors(self) -> list[Tensor]:
         """All tensors that learning changes, in a fixed order: weights, target's and policy's, the share of the action
-        gap, optimiser state."""
-        tensors = [*self._parameters, *self._target_parameters, *self._average_parameters, self._gap_share]
-        for held in self.optimizer.state:
-            tensors += [held[name] for name in SLOTS]
-        return tensors
+        gap, optimiser state, `buffers`."""
+        return [self._weights, *self._averages, self._gap_share, *self.optimizer.state[0].values(), *self.buffers]
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's state for a checkpoint, with flat names: `<parameter index>.<name>`."""
-        state = enumerate(self.optimizer.state)
-        return {f"{index}.{name}": value for index, slots in state for name, value in slots.items()}
+        (held,) = self.optimizer.state
+        slots = [
+            [held["step"]] * len(self._parameters),
+            *(parts_of(held[each], self._parameters) for each in SLOTS[1:]),
+        ]
+        state = enumerate(zip(*slots, strict=True))
+        return {f"{index}.{name}": value for index, parts in state for name, value in zip(SLOTS, parts, strict=True)}
 
     def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Load the result of `optimizer_tensors`; it is empty in old checkpoints from before the first update. Raises
         `ValueError` if it is that of another optimiser."""
-        held = {key: tensor.shape for key, tensor in self.optimizer_tensors().items()}
-        if tensors and {key: tensor.shape for key, tensor in tensors.items()} != held:
+        held = self.optimizer_tensors()
+        shapes = ({key: tensor.shape for key, tensor in each.items()} for each in (tensors, held))
+        if tensors and next(shapes) != next(shapes):
             raise ValueError("the optimiser's state must have the shapes of the network's weights")
         for key, value in tensors.items():
-            index, name = key.split(".")
-            self.optimizer.state[int(index)][name].copy_(value)
+            held[key].copy_(value)
 
     def scaler_state(self) -> dict[str, Any]:
         """The state of float16's gradient scaler for a checkpoint (JSON); empty for other precisions."""

@@ -1,4 +1,4 @@
-"""Exploration: epsilon for each lane, its schedule, and random actions.
+"""Choice of actions: epsilon for each lane, its schedule, random actions, and the best legal one.
 
 Schedules count environment steps, never fractions of a run's length, so a longer run begins in the same way.
 """
@@ -6,7 +6,9 @@ Schedules count environment steps, never fractions of a run's length, so a longe
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 
 def epsilon_ladder(lanes: int, epsilon: float) -> NDArray[np.float64]:
@@ -60,3 +62,13 @@ def random_actions(
         return random.integers(0, actions, lanes)
     nth = (random.random(lanes) * masks.sum(1)).astype(np.int64)
     return (masks.cumsum(1) > nth[:, None]).argmax(1)
+
+
+def greedy(q: Tensor, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """Legal actions [lanes] with the largest of the Q-values [lanes, actions]; masks: legal ones [lanes, actions]."""
+    return mask_illegal(q, masks).argmax(1).cpu().numpy()
+
+
+def mask_illegal(q: Tensor, masks: NDArray[np.bool_] | None) -> Tensor:
+    """Q-values [lanes, actions] with those of illegal actions replaced by -inf."""
+    return q if masks is None else q.masked_fill(~torch.from_numpy(masks).to(q.device), -torch.inf)

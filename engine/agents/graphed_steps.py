@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.buffers import Batch
 from engine.buffers.device.storage import Array, TensorBatch
-from engine.runtime.cuda_graph import GraphedCall
+from engine.buffers.frames import Batch
+from engine.runtime.devices import GraphedCall
 from engine.runtime.stopwatch import stopwatch
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class GraphedSteps:
         return self._gradients, self._found
 
     def holds(self, gradients: list[Tensor]) -> bool:
-        """Whether these are the result of a recorded `gradients`, which never move."""
+        """Return whether these are the result of a recorded `gradients`, which never move."""
         return gradients is self._gradients and self._learn is not None and self._learn.recorded
 
     @stopwatch("optimise")

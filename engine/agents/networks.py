@@ -1,18 +1,23 @@
-"""Dueling Q-networks for stacked frames of any game, and the table of networks.
+"""Q-networks for stacked frames of any game, and the table of networks.
 
 All return Q-values float32 [batch, actions]. Those for images take observations [batch, stack, (planes,) height, width]
 with values 0 to 255, as uint8 or any float dtype. Observations are not divided by 255; the weights of the first layer
-are. That saves a pass over the frames, and uint8 values are exact in every float dtype. `mlp` takes observations
-[batch, stack, numbers].
+are. That saves a pass over the frames, and uint8 values are exact in every float dtype. `mlp` and `mlp-128` take
+observations [batch, stack, numbers].
+
+A game whose rules are known can bring a network that knows what follows from an action, and learns only what that is
+worth: Q(s, a) = r(s, a) + gamma * V(state after a), afterstates (Sutton & Barto 2018, section 6.8).
 """
 
 from __future__ import annotations
 
+import copy
 import pkgutil
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +26,7 @@ from torch.nn import functional as F
 from engine.agents.dueling import dueling, stream, through
 from engine.agents.layout import for_convolutions
 from engine.config.fields import ConfigError
-from engine.config.game import Spec
+from engine.config.game import Spec, rows_of_numbers
 from engine.config.run_config import RunConfig
 from engine.config.user_code import described_error, import_named
 
@@ -89,24 +94,31 @@ class DuelingQNetwork(nn.Module):
         actions: number of actions.
         torso: one of `TORSOS`.
         hidden: width of each of the two streams.
+        numbers: beside a frame.
     """
 
     takes_floats = True
     """Whether floats from 0 to 255 are the same as uint8; see `engine.agents.layout.as_input`."""
 
     def __init__(
-        self, stack: int, frame_shape: tuple[int, ...], actions: int, torso: str = "nature", hidden: int = 256
+        self,
+        stack: int,
+        frame_shape: tuple[int, ...],
+        actions: int,
+        torso: str = "nature",
+        hidden: int = 256,
+        numbers: int = 0,
     ) -> None:
         super().__init__()
         channels = stack * (frame_shape[0] if len(frame_shape) == 3 else 1)
         self.features = TORSOS[torso](channels)
         with torch.no_grad():
-            width = self.features(torch.zeros(1, channels, *frame_shape[-2:])).numel()
+            width = self.features(torch.zeros(1, channels, *frame_shape[-2:])).numel() + stack * numbers
         # Boards are learned faster without LayerNorm: 5x5 Snake reaches 2.5 fruits and more in 14,000 steps, not 1.9.
         self.value, self.advantage = (stream(width, hidden, out, norm=torso != "grid") for out in (1, actions))
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """See the module's docstring."""
+    def forward(self, obs: Tensor, numbers: Tensor | None = None) -> Tensor:
+        """See the module's docstring. numbers: float32 [batch, stack, numbers]."""
         first, *others, last = self.features
         assert isinstance(first, nn.Conv2d)
         weight, x = first.weight / 255, for_convolutions(as_planes(obs))
@@ -117,6 +129,8 @@ class DuelingQNetwork(nn.Module):
         for layer in others:
             x = layer(x)
         features = last(x.flatten(1))  # flattened before the last ReLU, because the gradients come in that layout
+        if numbers is not None:
+            features = torch.cat([features, numbers.flatten(1)], 1)
         return dueling(through(self.value, features), through(self.advantage, features))
 
 
@@ -142,6 +156,30 @@ class VectorQNetwork(nn.Module):
         """Q-values float32 [batch, actions] of observations float32 [batch, stack, numbers]."""
         features = self.features(obs.flatten(1))
         return dueling(through(self.value, features), through(self.advantage, features))
+
+
+class MinAtarQNetwork(nn.Module):
+    """One convolution and one hidden layer, without separate streams (Young and Tian 2019, arXiv:1903.03176).
+
+    Args:
+        stack: frames in an observation.
+        frame_shape: (height, width) of a frame, or (planes, height, width); at least 3x3.
+        actions: number of actions.
+    """
+
+    takes_floats = True
+
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__()
+        channels = stack * (frame_shape[0] if len(frame_shape) == 3 else 1)
+        height, width = frame_shape[-2:]
+        self.convolution = nn.Conv2d(channels, 16, 3)
+        self.layers = stream(16 * (height - 2) * (width - 2), 128, actions, norm=False)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """See the module's docstring."""
+        features = F.relu(self.convolution(as_planes(obs) / 255))
+        return through(self.layers, features.flatten(1))
 
 
 def as_planes(obs: Tensor) -> Tensor:
@@ -175,25 +213,151 @@ def _convolve_blocks(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int
     return F.conv2d(x, weight, bias)
 
 
-NETWORKS: dict[str, Callable[[int, tuple[int, ...], int], nn.Module]] = {
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mlp": VectorQNetwork,
+    "mlp-128": partial(VectorQNetwork, hidden=128),
+    "minatar": MinAtarQNetwork,
     **{name: partial(DuelingQNetwork, torso=name) for name in TORSOS},
 }
-"""Makes each network from the frames in an observation, the shape of a frame and the number of actions. The games that
+"""Makes each network from the frames in an observation, the shape of a frame and the number of actions, those of
+`TORSOS` also from that of numbers beside a frame. The games that
 it fits have its name among their `networks` (`engine.config.game.Game`); they may bring others."""
 
 
+FROZEN_AFTER = 100_000
+"""Frames after which `Normalized` keeps its mean and deviation."""
+_FARTHEST = 10.0
+"""Deviations beyond which a number is clipped, as Stable-Baselines3's `VecNormalize` does."""
+_SMALLEST_DEVIATION = 1e-4
+
+
+class OfRawNumbers(nn.Module):
+    """A network that changes its input before the user's, or the game's, `network` sees it."""
+
+    network: nn.Module
+
+    @abstractmethod
+    def observe(self, frames: Tensor) -> None:
+        """Take played frames [n, *frame_shape] into what it knows of the input."""
+
+
+class Normalized(OfRawNumbers):
+    """A network for vectors, shifted by their mean and divided by their deviation in what has been played.
+
+    Args:
+        network: takes observations [batch, stack, numbers].
+        numbers: in a frame.
+    """
+
+    mean: Tensor  # float32 [numbers]
+    deviation: Tensor  # float32 [numbers]
+    count: Tensor  # float32 [], frames that they are of
+
+    def __init__(self, network: nn.Module, numbers: int) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.zeros(numbers))
+        self.register_buffer("deviation", torch.ones(numbers))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Q-values float32 [batch, actions] of observations float32 [batch, stack, numbers]."""
+        q: Tensor = self.network(self.scaled(obs))
+        return q
+
+    def scaled(self, obs: Tensor) -> Tensor:
+        """What the network within takes."""
+        deviations = (obs - self.mean) / self.deviation.clamp(min=_SMALLEST_DEVIATION)
+        return deviations.clamp(-_FARTHEST, _FARTHEST)
+
+    def observe(self, frames: Tensor) -> None:
+        """Take frames [n, numbers] into mean and deviation (Chan et al. 1979), unless these are of `FROZEN_AFTER`."""
+        if self.count >= FROZEN_AFTER:
+            return
+        exact, mean, count = frames.double(), self.mean.double(), self.count.double()
+        share = len(exact) / (count + len(exact))
+        shift = exact.mean(0) - mean
+        before, variance = self.deviation.double().square() * (1 - share), exact.var(0, unbiased=False) * share
+        self.deviation.copy_((before + variance + shift.square() * share * (1 - share)).sqrt())
+        self.mean.copy_(mean + shift * share)
+        self.count += len(exact)
+
+
+class ImageAndNumbers(OfRawNumbers):
+    """A network that sees images, and numbers beside them, of frames that hold both; see `engine.config.game.Spec`.
+
+    Args:
+        network: takes images [batch, stack, (planes,) height, width] and float32 [batch, stack, numbers].
+        numbers: in a frame.
+        rows: last rows of a frame, with the numbers.
+        normalized: whether numbers are as in `Normalized`.
+    """
+
+    def __init__(self, network: nn.Module, numbers: int, rows: int, *, normalized: bool) -> None:
+        super().__init__()
+        self.network, self._numbers, self._rows = network, numbers, rows
+        self.scale = Normalized(nn.Identity(), numbers) if normalized else nn.Identity()
+
+    def parts(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Images and numbers of observations uint8 [batch, stack, *frame_shape]."""
+        held = obs[..., -self._rows :, :].flatten(2)[..., : 4 * self._numbers]
+        return obs[..., : -self._rows, :], held.contiguous().view(torch.float32)
+
+    def of_parts(self, images: Tensor, numbers: Tensor) -> Tensor:
+        """Q-values float32 [batch, actions] of `parts`."""
+        q: Tensor = self.network(images, self.scale(numbers))
+        return q
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Q-values float32 [batch, actions] of observations uint8 [batch, stack, *frame_shape]."""
+        return self.of_parts(*self.parts(obs))
+
+    def observe(self, frames: Tensor) -> None:
+        """Take the numbers of frames into mean and deviation."""
+        if isinstance(self.scale, Normalized):
+            self.scale.observe(self.parts(frames[:, None])[1][:, 0])
+
+
+def buffers_of(network: nn.Module) -> list[Tensor]:
+    """What of a network's state is not learned, such as running means; none of `Afterstates`, which every process sets
+    alike."""
+    if isinstance(network, Afterstates):
+        return []
+    learned = {name for name, _ in network.named_parameters(remove_duplicate=False)}
+    return [tensor for name, tensor in network.state_dict(keep_vars=True).items() if name not in learned]
+
+
 def make_network(
-    name: str, stack: int, frame_shape: tuple[int, ...], actions: int, *, own: Mapping[str, str] = MappingProxyType({})
+    name: str,
+    stack: int,
+    frame_shape: tuple[int, ...],
+    actions: int,
+    *,
+    own: Mapping[str, str] = MappingProxyType({}),
+    normalized: bool = False,
+    numbers: int = 0,
 ) -> nn.Module:
     """Build a network by its name: one of `NETWORKS`, of a game's `own` (`engine.config.game.Game.own_networks`), or
-    `MODULE:CLASS` of the user's. Raises `ConfigError` if the user's does not fit."""
+    `MODULE:CLASS` of the user's. Raises `ConfigError` if one that is not the program's does not fit."""
+    if numbers:
+        rows = rows_of_numbers(numbers, frame_shape)
+        image = (*frame_shape[:-2], frame_shape[-2] - rows, frame_shape[-1])
+        network = _made(name, (stack, image, actions), own, numbers=numbers)
+        return ImageAndNumbers(network, numbers, rows, normalized=normalized)
+    network = _made(name, (stack, frame_shape, actions), own)
+    return Normalized(network, frame_shape[0]) if normalized else network
+
+
+def _made(name: str, shape: tuple[int, tuple[int, ...], int], own: Mapping[str, str], **beside: Any) -> nn.Module:
     if ":" in name:
-        return _of_user(name, stack, frame_shape, actions)
+        return _checked(import_named(name, "network"), name, *shape, **beside)
     if name in own:
-        network: nn.Module = pkgutil.resolve_name(own[name])(stack, frame_shape, actions)
+        make = pkgutil.resolve_name(own[name])
+        if not own[name].startswith("engine."):  # of a package
+            return _checked(make, own[name], *shape, **beside)
+        network: nn.Module = make(*shape)
         return network
-    return NETWORKS[name](stack, frame_shape, actions)
+    return NETWORKS[name](*shape, **beside)
 
 
 def _check_values(name: str, values: Any, shape: tuple[int, int]) -> None:
@@ -206,25 +370,34 @@ def _check_values(name: str, values: Any, shape: tuple[int, int]) -> None:
 
 
 @torch.enable_grad()
-def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) -> nn.Module:
-    make = import_named(name, "network")
+def _checked(
+    make: Callable[..., Any], name: str, stack: int, frame_shape: tuple[int, ...], actions: int, **beside: int
+) -> nn.Module:
     try:
-        network = make(stack, frame_shape, actions)
+        network = make(stack, frame_shape, actions, **beside)
         if not isinstance(network, nn.Module):
             raise ConfigError("network", f"{name} must make a torch.nn.Module, got {type(network).__name__}")
-        if any(True for _ in network.buffers()):
-            raise ConfigError("network", f"{name} has buffers, such as those of BatchNorm, which actors don't receive")
-        for batch in (3, 1):
+        acting, learning = copy.deepcopy(network).eval(), copy.deepcopy(network)
+        places = [id(each) for each in learning.buffers()]
+        for each, batch in ((acting, 3), (acting, 1), (learning, 2)):
             dtype = torch.uint8 if len(frame_shape) > 1 else torch.float32
-            values = network(torch.zeros(batch, stack, *frame_shape, dtype=dtype))
+            numbers = {name: torch.zeros(batch, stack, count) for name, count in beside.items()}
+            values = each(torch.zeros(batch, stack, *frame_shape, dtype=dtype), **numbers)
             _check_values(name, values, (batch, actions))
+        if not all(map(torch.equal, acting.buffers(), network.buffers())):
+            raise ConfigError("network", f"{name} must not change its buffers in evaluation mode, in which it acts")
+        if [id(each) for each in learning.buffers()] != places:
+            raise ConfigError("network", f"{name} must change its buffers in place")
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError("network", f"{name} fails: {described_error(error)}") from error
-    parameters = dict(network.named_parameters())
-    if other := {str(each.dtype).removeprefix("torch.") for each in parameters.values()} - {"float32"}:
-        raise ConfigError("network", f"{name}: its parameters must be float32, got {', '.join(sorted(other))}")
+    parameters = dict(learning.named_parameters())
+    floats = [*parameters.values(), *(each for each in network.buffers() if each.is_floating_point())]
+    if other := {str(each.dtype).removeprefix("torch.") for each in floats} - {"float32"}:
+        raise ConfigError(
+            "network", f"{name}: its parameters and buffers must be float32, got {', '.join(sorted(other))}"
+        )
     learned = [each for each in parameters.values() if each.requires_grad]
     try:
         gradients = torch.autograd.grad(values.sum(), learned, allow_unused=True) if values.requires_grad else []
@@ -238,11 +411,55 @@ def _of_user(name: str, stack: int, frame_shape: tuple[int, ...], actions: int) 
     return network
 
 
+@runtime_checkable
+class PreparesNetworks(Protocol):
+    """A game whose networks have to know more than observations."""
+
+    def prepare_network(self, config: RunConfig, network: nn.Module) -> None:
+        """Tell a new network of the run what it has to know."""
+
+
 def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
     """Build the online and the target network of a run."""
     game = config.game_info
     shape = (spec.stack, spec.frame_shape, spec.actions)
-    online, target = (make_network(config.network_name, *shape, own=game.own_networks) for _ in range(2))
-    for network in (online, target):
-        game.prepare_network(config, network)
+    online, target = (
+        make_network(
+            config.network_name, *shape, own=game.own_networks, normalized=spec.normalized, numbers=spec.numbers
+        )
+        for _ in range(2)
+    )
+    if isinstance(game, PreparesNetworks):
+        for network in (online, target):
+            game.prepare_network(config, network)
     return online, target
+
+
+def for_learning(network: nn.Module) -> nn.Module:
+    """A copy with the same tensors, for passes with gradients. The network itself goes into evaluation mode, in which
+    it acts and values: dropout belongs to the gradients alone."""
+    tensors = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    learning = copy.deepcopy(network, tensors)
+    network.eval()
+    return learning
+
+
+class Afterstates(nn.Module):
+    """A network whose Q-values contain the rewards, so that it needs the discount factor."""
+
+    gamma: Tensor  # float32 []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("gamma", torch.zeros(()))
+
+    @abstractmethod
+    def of_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Q-values [images, batch] of one action int64 [batch] per observation: of what follows, and of other states
+        that are worth the same, such as its mirror image. Cheaper than the Q-values of all actions."""
+
+
+def set_gamma(network: nn.Module, gamma: float) -> None:
+    """Set the discount factor of a network for afterstates; for other networks it is the replay's alone."""
+    if isinstance(network, Afterstates):
+        network.gamma.fill_(gamma)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from engine.agents import DoubleDQN
+from engine.agents.double_dqn import DoubleDQN
 from engine.buffers.memory import SharedMemory, anonymous_arena
 from engine.runtime.stopwatch import stopwatch
 
@@ -86,7 +86,9 @@ class SharedDQN(DoubleDQN):
         tensors = self.tensors()
         slot = self._slots[stored % 2].to(self.device)
         parts = torch.split(slot, [tensor.numel() for tensor in tensors])
-        torch._foreach_copy_(tensors, [part.view_as(tensor) for tensor, part in zip(tensors, parts, strict=True)])
+        if self._owner and self.buffers:
+            tensors = tensors[: -len(self.buffers)]
+        torch._foreach_copy_(tensors, [part.view_as(tensor) for tensor, part in zip(tensors, parts, strict=False)])
         self.updates = int(self._slot_updates[stored % 2])
         self._loaded = stored
 

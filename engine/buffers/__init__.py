@@ -7,10 +7,10 @@ same replay on a torch device.
 from engine.buffers.frames import Batch, FrameStorage
 from engine.buffers.memory import HostMemory, MappedMemory, Memory, SharedMemory
 from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
-from engine.buffers.sampling import NothingToSample, PrioritizedSampler, Sample, Sampler, UniformSampler
+from engine.buffers.sampling import NothingToSample, PrioritizedSampler, Sample, Sampler, Survey, UniformSampler
 from engine.buffers.sum_tree import SumTree
-from engine.buffers.survey import Survey
 from engine.envs.lanes import PlayedStep
+from engine.runs.replay_file import ReplayShape
 
 __all__ = [
     "Batch",
@@ -24,6 +24,7 @@ __all__ = [
     "PrioritizedSampler",
     "Replay",
     "ReplayBuffer",
+    "ReplayShape",
     "Sample",
     "Sampler",
     "SharedMemory",

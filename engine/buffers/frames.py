@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, MappedMemory, Memory
-from engine.buffers.stored import COLUMNS, CONTINUES, NO_ACTION, TERMINATED, TRUNCATED, check_entries
-from engine.compiler.kernels import helper, kernel, prefetch
-from engine.config.game import FrameDtype
+from engine.console.compiler.kernels import helper, kernel, prefetch
 from engine.envs.lanes import PlayedStep
-from engine.runtime.fence import fence
-from engine.runtime.stored_arrays import LARGEST_FLOAT, LARGEST_OBSERVATION, check_numbers
+from engine.runs.replay_file import CONTINUES, NO_ACTION, TERMINATED, TRUNCATED, ReplayShape, check_entries
+from engine.runtime.processes import fence
+from engine.runtime.stored_arrays import LARGEST_FLOAT, check_numbers
 
 NO_PRIORITY = np.float32(-1)
 _RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two cache lines
@@ -41,11 +40,9 @@ _RECORD = np.dtype(  # 16 bytes, so that a window of entries fits in one or two 
     ],
     align=True,
 )
-_RECORD_BYTES = _RECORD.itemsize
+_FIELDS, _RECORD_BYTES = _RECORD.names or (), _RECORD.itemsize
 # Columns of the fields, where a record is seen as a row of elements of the field's type
 _START, _REWARD, _ACTION, _END = (place // dtype.itemsize for dtype, place, *_ in (_RECORD.fields or {}).values())
-ACTION_LIMIT = int(np.iinfo(_RECORD["actions"]).max) + 1
-"""Actions must be below it, so that an entry can hold them."""
 _PREFETCH_DISTANCE = 16  # transitions between the prefetch of one and its assembly
 
 
@@ -74,57 +71,31 @@ class InitialPriorities:
 
 
 class FrameStorage:
-    """A ring of `capacity` entries for each of `lanes` lanes.
+    """A ring of entries for each lane.
 
     Args:
-        lanes: number of rings.
-        capacity: entries per ring; must be more than n_step + stack.
-        frame_shape: shape of a frame, e.g. (height, width).
-        stack: frames in an observation.
-        n_step: length of the return's window, in environment steps.
+        shape: its rings.
         gamma: discount per environment step.
-        action_limit: actions must be below it, such as the number of a game's actions.
-        mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
-        frame_dtype: of the elements of a frame.
         priorities: whether initial priorities are passed to `append` and stored. Files always store priorities.
         memory: where the arrays are allocated (default: in this process). Existing contents are kept, unless they are
             damaged; see `MappedMemory`.
     """
 
     def __init__(
-        self,
-        lanes: int,
-        capacity: int,
-        frame_shape: tuple[int, ...],
-        *,
-        stack: int,
-        n_step: int,
-        gamma: float,
-        action_limit: int = ACTION_LIMIT,
-        mask_actions: int = 0,
-        frame_dtype: FrameDtype = "uint8",
-        priorities: bool = False,
-        memory: Memory | None = None,
+        self, shape: ReplayShape, *, gamma: float = 0.99, priorities: bool = False, memory: Memory | None = None
     ) -> None:
-        if capacity <= n_step + stack:
-            raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
-        self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
-        self.frame_dtype = np.dtype(frame_dtype)
-        self.stack, self.n_step = stack, n_step
-        self.action_limit, self.mask_actions = action_limit, mask_actions
-        self._powers = np.empty(n_step + 1)
+        self.shape, self.lanes, self.capacity = shape, shape.lanes, shape.capacity
+        self.stack, self.n_step = shape.stack, shape.n_step
+        self._powers = np.empty(shape.n_step + 1)
         self.gamma = gamma
         self.memory = HostMemory() if memory is None else memory
+        stored, slots = shape.storage(self.capacity), (self.lanes, self.capacity)
         layout: Layout = {
-            "frames": ((lanes, capacity, *frame_shape), self.frame_dtype),
-            "records": ((lanes, capacity), _RECORD),
-            "claimed": ((lanes,), np.int64),  # entries written or being written
-            "written": ((lanes,), np.int64),  # entries written so far, the number of the next one
-            "ended": ((lanes,), np.int64),  # entries below this belong to episodes whose end is known
-            "open_start": ((lanes,), np.int64),  # first entry of the episode in progress
-            **({"masks": ((lanes, capacity, mask_actions), np.bool_)} if mask_actions else {}),
+            **{name: (stored[name].shape, np.dtype(stored[name].dtypes[0])) for name in stored if name not in _FIELDS},
+            "records": (slots, _RECORD),
+            "claimed": ((self.lanes,), np.int64),  # entries written or being written
             # Absolute TD errors; NO_PRIORITY if an episode was cut off before its actor could tell them.
-            **({"priorities": ((lanes, capacity), np.float32)} if priorities or self.memory.on_disk else {}),
+            **({"priorities": (slots, np.float32)} if priorities or self.memory.on_disk else {}),
         }
         arrays = self.memory.arrays(layout)
         self.frames, self.masks, self._records = arrays["frames"], arrays.get("masks"), arrays["records"]
@@ -132,7 +103,7 @@ class FrameStorage:
         self.ends, self.episode_starts = self._records["ends"], self._records["episode_starts"]
         self.priorities = arrays.get("priorities")
         self.written, self._claimed = arrays["written"], arrays["claimed"]
-        self._ended, self._open_start = arrays["ended"], arrays["open_start"]
+        self.ended, self.open_start = arrays["ended"], arrays["open_start"]
         if isinstance(self.memory, MappedMemory):
             self._check_contents(self.memory, arrays)
             self.end_episodes()
@@ -152,20 +123,21 @@ class FrameStorage:
         """Add one step of every lane: the frame acted on, the action and its outcome.
 
         The first axis of all arrays is the lane. `final_frames` is read only where `truncated` is set and `terminated`
-        is not. If masks are stored, `masks` belong to `frames` and `final_masks` to `final_frames`; if priorities are,
-        `priorities` are those of the entries whose windows this step completes.
+        is not; where `failed` is, the episode ends as by `end_episodes`. If masks are stored, `masks` belong to
+        `frames` and `final_masks` to `final_frames`; if priorities are, `priorities` are those of the entries whose
+        windows this step completes.
 
         Raises `ValueError` for frames of another dtype or shape, for actions out of range, and for priorities that are
         not finite or negative.
         """
-        check_frames("frames", step.frames, (self.lanes, *self.frame_shape), self.frame_dtype)
-        check_actions(step.actions, self.action_limit)
+        check_frames("frames", step.frames, self.shape)
+        check_actions(step.actions, self.shape.action_limit)
         if priorities is not None:
             check_td_errors(priorities.td_errors)
         ends = np.where(step.terminated, TERMINATED, np.where(step.truncated, TRUNCATED, CONTINUES)).astype(np.uint8)
         cut = np.flatnonzero(ends == TRUNCATED)
         if cut.size:
-            check_frames("final_frames", step.final_frames, (self.lanes, *self.frame_shape), self.frame_dtype)
+            check_frames("final_frames", step.final_frames, self.shape)
         after = self.written + 1
         after[cut] += 1
         self._claimed[:] = np.maximum(self._claimed, after)
@@ -183,8 +155,10 @@ class FrameStorage:
         self.written[:] = after
         fence()
         over = ends != CONTINUES
-        self._ended[over] = after[over] - (ends[over] == TRUNCATED)
-        self._open_start[over] = after[over]
+        self.ended[over] = after[over] - (ends[over] == TRUNCATED)
+        self.open_start[over] = after[over]
+        if step.failed is not None and step.failed.any():
+            self.end_episodes(step.failed)
 
     @property
     def gamma(self) -> float:
@@ -199,19 +173,20 @@ class FrameStorage:
     def part(self, first: int, lanes: int) -> FrameStorage:
         """A view of `lanes` lanes starting at `first`, for one of several processes that append."""
         part = copy.copy(self)
-        part.lanes = lanes
+        part.shape, part.lanes = dataclasses.replace(self.shape, lanes=lanes), lanes
         for name, array in vars(self).items():
             if isinstance(array, np.ndarray) and name != "_powers":
                 setattr(part, name, array[first : first + lanes])
         return part
 
-    def end_episodes(self) -> None:
-        """End the episodes in progress; the next append begins new ones.
+    def end_episodes(self, which: NDArray[np.bool_] | None = None) -> None:
+        """End the episodes in progress, of all lanes or of those that `which` [lanes] says; the next append begins new
+        ones.
 
         The newest frame of an open episode becomes the final frame of a truncation, since the outcome of its action is
         unknown. Idempotent, even after an interrupted call.
         """
-        lanes = np.flatnonzero(self.written > 0)
+        lanes = np.flatnonzero(self.written > 0 if which is None else which & (self.written > 0))
         newest = self.written[lanes] - 1
         slots, slots_before = newest % self.capacity, (newest - 1) % self.capacity
         is_open = self.ends[lanes, slots] == CONTINUES  # or a final frame already
@@ -220,14 +195,14 @@ class FrameStorage:
         self.rewards[lanes[is_open], slots[is_open]] = 0
         self.ends[lanes[follows], slots_before[follows]] = TRUNCATED
         fence()
-        self._ended[lanes[follows]] = newest[follows]
-        self._ended[lanes[~is_open]] = newest[~is_open] + 1
-        self._open_start[:] = self.written
+        self.ended[lanes[follows]] = newest[follows]
+        self.ended[lanes[~is_open]] = newest[~is_open] + 1
+        self.open_start[lanes] = self.written[lanes]
 
     def complete(self) -> NDArray[np.int64]:
         """int64 [lanes]: entries numbered below this have a complete n-step window. What is read after this is at least
         as new."""
-        complete = np.maximum(self.written - self.n_step, self._ended)
+        complete = np.maximum(self.written - self.n_step, self.ended)
         fence()
         return complete
 
@@ -247,13 +222,14 @@ class FrameStorage:
 
         `into` is a batch of that size whose memory is reused: allocating it costs several times as much as copying.
         """
-        size, row = lanes.size, math.prod(self.frame_shape) * self.frame_dtype.itemsize
-        shape = (size, self.stack, *self.frame_shape)
+        size, dtype = lanes.size, self.frames.dtype
+        row = math.prod(self.shape.frame_shape) * dtype.itemsize
+        shape = (size, self.stack, *self.shape.frame_shape)
         batch = Batch(
-            obs=np.empty(shape, self.frame_dtype) if into is None else into.obs,
+            obs=np.empty(shape, dtype) if into is None else into.obs,
             actions=np.empty(size, np.int64),
             returns=np.empty(size, np.float32),
-            next_obs=np.empty(shape, self.frame_dtype) if into is None else into.next_obs,
+            next_obs=np.empty(shape, dtype) if into is None else into.next_obs,
             discounts=np.empty(size, np.float32),
         )
         next_entries = np.empty(size, np.int64)
@@ -284,44 +260,41 @@ class FrameStorage:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The contents for a checkpoint: views of the arrays, not copies."""
-        used = int(min(self.written.max(), self.capacity))
-        state = {name: column[:, :used] for name, column in self._columns().items()}
-        return state | {"written": self.written, "ended": self._ended, "open_start": self._open_start}
+        return self._contents(int(min(self.written.max(), self.capacity)))
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Load the state of a storage with the same options, which `checked_state` has checked."""
-        for counts in (self.written, self._claimed, self._ended, self._open_start):
-            counts[:] = 0  # so that files are those of an empty replay if this is interrupted
+        """Load the state of a storage of the same shape, which `checked_state` has checked."""
+        counts = (self.written, self._claimed, self.ended, self.open_start)
+        for count in counts:
+            count[:] = 0  # so that files are those of an empty replay if this is interrupted
         fence()
-        for name, column in self._columns().items():
-            column[:, : state[name].shape[1]] = state[name]
+        for name, column in self._contents(state["actions"].shape[1]).items():
+            if column.ndim > 1:
+                column[:] = state[name]
         if self.priorities is not None:
             self.priorities[:] = NO_PRIORITY
         fence()
-        self.written[:], self._claimed[:] = state["written"], state["written"]
-        self._ended[:], self._open_start[:] = state["ended"], state["open_start"]
+        for count, name in zip(counts, ("written", "written", "ended", "open_start"), strict=True):
+            count[:] = state[name]
 
     def _check_contents(self, memory: MappedMemory, arrays: dict[str, NDArray[Any]]) -> None:
         """Check what an earlier process has left in files; discard it if it is damaged."""
         used = int(np.clip(self._claimed.max(), 0, self.capacity))  # of a new replay nothing is read
-        columns = {name: column[:, :used] for name, column in self._columns().items()}
-        counts = {"written": self.written, "ended": self._ended, "open_start": self._open_start}
         try:
-            check_entries(columns | counts, self, used, self._claimed)
-            if self.frame_dtype.kind == "f":
-                check_numbers("frames", columns["frames"], -LARGEST_OBSERVATION, LARGEST_OBSERVATION)
+            check_entries(self._contents(used), self.shape, used, self._claimed)
             if self.priorities is not None:
                 told = self.priorities[:, :used]
                 check_numbers("priorities", told[told != NO_PRIORITY], 0, LARGEST_FLOAT)
         except ValueError as error:
             memory.discard(f"that is damaged ({error})")
             for name, array in arrays.items():
-                if name != "frames" or self.frame_dtype.kind == "f":  # screens may be many
+                if name != "frames" or array.dtype.kind == "f":  # screens may be many
                     array[...] = np.zeros((), array.dtype)
 
-    def _columns(self) -> dict[str, NDArray[Any]]:
-        """The arrays with one element per entry: [lanes, capacity, ...]."""
-        return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
+    def _contents(self, used: int) -> dict[str, NDArray[Any]]:
+        """The arrays of `ReplayShape.storage`: views."""
+        arrays = {name: getattr(self, name) for name in self.shape.storage(used)}
+        return {name: array[:, :used] if array.ndim > 1 else array for name, array in arrays.items()}
 
     def _write(
         self,
@@ -342,14 +315,15 @@ class FrameStorage:
         self.actions[lanes, slots] = actions
         self.rewards[lanes, slots] = rewards
         self.ends[lanes, slots] = ends
-        self.episode_starts[lanes, slots] = self._open_start[lanes]
+        self.episode_starts[lanes, slots] = self.open_start[lanes]
 
 
-def check_frames(name: str, frames: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise `ValueError` unless frames, an array or a tensor, have this dtype and shape: a conversion to uint8 would
-    make all of floats between 0 and 1 zero."""
-    if str(frames.dtype).removeprefix("torch.") != dtype.name or tuple(frames.shape) != shape:
-        raise ValueError(f"{name} must be {dtype} {list(shape)}, got {frames.dtype} {list(frames.shape)}")
+def check_frames(name: str, frames: Any, shape: ReplayShape) -> None:
+    """Raise `ValueError` unless frames, an array or a tensor, are those of all lanes: a conversion to uint8 would make
+    all of floats between 0 and 1 zero."""
+    dtype, wanted = shape.frame_dtype, (shape.lanes, *shape.frame_shape)
+    if str(frames.dtype).removeprefix("torch.") != dtype or tuple(frames.shape) != wanted:
+        raise ValueError(f"{name} must be {dtype} {list(wanted)}, got {frames.dtype} {list(frames.shape)}")
 
 
 def check_actions(actions: NDArray[Any], limit: int) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import UserError
-from engine.runtime.files import open_regular, write_atomically
-from engine.runtime.json_text import read_json
+from engine.runtime.files import open_lock, open_regular, write_atomically
+from engine.runtime.formats import read_json
 from engine.runtime.text import size_text
 
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type[np.generic]]]
@@ -180,7 +180,7 @@ class MappedMemory:
     def _acquire_lock(self) -> None:
         """Lock the folder until `close`, or until the process ends in any way."""
         try:
-            self._lock = open_regular(self.folder / "lock", os.O_RDWR | os.O_CREAT)
+            self._lock = open_lock(self.folder / "lock")
         except OSError as error:
             raise UserError(f"{self.folder / 'lock'}: can't be opened ({error.strerror or error})") from None
         try:

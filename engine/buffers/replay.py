@@ -1,7 +1,8 @@
 """Replay buffers for an agent's loop: a storage and a sampler in one object.
 
 >>> import numpy as np
->>> replay = PrioritizedReplayBuffer(lanes=2, capacity=100, frame_shape=(8, 8), stack=4, n_step=3, gamma=0.99)
+>>> shape = ReplayShape(lanes=2, capacity=100, frame_shape=(8, 8), stack=4, n_step=3)
+>>> replay = PrioritizedReplayBuffer(shape, gamma=0.99)
 >>> random, none = np.random.default_rng(0), np.zeros(2, bool)
 >>> for _ in range(20):
 ...     frames = random.integers(0, 256, (2, 8, 8), np.uint8)
@@ -20,15 +21,19 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.frames import ACTION_LIMIT, Batch, FrameStorage
+from engine.buffers.frames import Batch, FrameStorage
 from engine.buffers.memory import Memory
-from engine.buffers.prefetching_sampler import PrefetchingSampler
-from engine.buffers.sampling import PrioritizedSampler, Sample, Sampler, UniformSampler, of_one_batch
-from engine.buffers.saved_arrays import Column
-from engine.buffers.stored import checked_state
-from engine.buffers.survey import Survey
-from engine.config.game import FrameDtype
+from engine.buffers.sampling import (
+    PrefetchingSampler,
+    PrioritizedSampler,
+    Sample,
+    Sampler,
+    Survey,
+    UniformSampler,
+    of_one_batch,
+)
 from engine.envs.lanes import PlayedStep
+from engine.runs.replay_file import Column, ReplayShape, checked_state
 
 _C = TypeVar("_C", bound=Column)
 
@@ -76,7 +81,7 @@ class Replay(Protocol):
         """Ages and priorities of what is held, of at most `SURVEYED` entries. Changes nothing; waits for a device."""
 
     def state(self) -> Mapping[str, Column]:
-        """The contents for a checkpoint. Views: `saved_arrays.save_arrays` must write them before the next append."""
+        """The contents for a checkpoint. Views: `save_arrays` must write them before the next append."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
         """Load the state of a replay. If the shapes differ, change nothing and return False.
@@ -92,15 +97,8 @@ class ReplayBuffer:
     """Uniform replay of n-step transitions; every frame is stored once.
 
     Args:
-        lanes: number of environments that step together; the first axis of the arrays passed to `append`.
-        capacity: entries per lane.
-        frame_shape: shape of a frame.
-        stack: frames in an observation.
-        n_step: length of the return's window, in environment steps.
+        shape: its rings; their lanes are the first axis of the arrays passed to `append`.
         gamma: discount per environment step.
-        action_limit: actions must be below it; those of a file are refused otherwise.
-        mask_actions: number of actions in the masks of legal actions that are stored with frames; 0 for no masks.
-        frame_dtype: of the elements of a frame.
         priorities: whether other processes append to the storage, with initial priorities.
         memory: `HostMemory` (default), `SharedMemory` or `MappedMemory`.
         reuse_batches: reuse the memory of the previous batch, which is faster; a batch is then valid only until the
@@ -111,33 +109,14 @@ class ReplayBuffer:
 
     def __init__(
         self,
-        lanes: int,
-        capacity: int,
-        frame_shape: tuple[int, ...],
+        shape: ReplayShape,
         *,
-        stack: int = 4,
-        n_step: int = 1,
         gamma: float = 0.99,
-        action_limit: int = ACTION_LIMIT,
-        mask_actions: int = 0,
-        frame_dtype: FrameDtype = "uint8",
         priorities: bool = False,
         memory: Memory | None = None,
         reuse_batches: bool = False,
     ) -> None:
-        self.storage = FrameStorage(
-            lanes,
-            capacity,
-            frame_shape,
-            stack=stack,
-            n_step=n_step,
-            gamma=gamma,
-            action_limit=action_limit,
-            mask_actions=mask_actions,
-            frame_dtype=frame_dtype,
-            priorities=priorities,
-            memory=memory,
-        )
+        self.storage = FrameStorage(shape, gamma=gamma, priorities=priorities, memory=memory)
         self._reuse = reuse_batches
         self._batch: Batch | None = None
         self._use(UniformSampler(self.storage))
@@ -230,7 +209,7 @@ class ReplayBuffer:
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
         """See `Replay.load_state`."""
-        parts = checked_state(state, self.storage)
+        parts = checked_state(state, self.storage.shape)
         if parts is None:
             return False
         storage, sampler = parts
@@ -259,16 +238,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def __init__(
         self,
-        lanes: int,
-        capacity: int,
-        frame_shape: tuple[int, ...],
+        shape: ReplayShape,
         *,
         alpha: float = 0.6,
         beta: float = 0.4,
         beta_annealing: float = 1e-5,
         **options: Any,
     ) -> None:
-        super().__init__(lanes, capacity, frame_shape, **options)
+        super().__init__(shape, **options)
         self._use(PrioritizedSampler(self.storage, alpha=alpha, beta=beta, beta_annealing=beta_annealing))
 
 

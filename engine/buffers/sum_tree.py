@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.compiler.kernels import helper, kernel, prefetch
+from engine.console.compiler.kernels import helper, kernel, prefetch
 
 WIDTH = 16
 """Children of a node."""

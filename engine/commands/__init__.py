@@ -1,1 +1,1 @@
-"""Programs that `mario-tui eval`, `distill`, `play`, `profile` and torchrun's ranks run in separate processes."""
+"""Programs that `mario-tui eval`, `play`, `profile`, sweeps and torchrun's ranks run in separate processes."""

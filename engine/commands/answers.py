@@ -3,21 +3,27 @@ packed messages on their standard output."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from engine.config.command_line import own_values
-from engine.config.game import Game
-from engine.config.games import game_of
-from engine.protocol.failures import describe
-from engine.protocol.framing import pack
-from engine.protocol.message import Message
+import msgspec
+
+from engine.config.game import Game, game_of
+from engine.protocol.commands import Message
+from engine.protocol.framing import failure_of, pack
+from engine.protocol.messages import Failed, Log
+from engine.protocol.results import Order
 from engine.runs.checkpoints import policy_metadata
-from engine.runs.trust import check_code
+from engine.runs.marks import check_code
+from engine.runtime.threads import user_calls
 
+OrderT = TypeVar("OrderT", bound=Order)
 Send = Callable[[Message], None]
 
 
@@ -34,6 +40,29 @@ def take_stdout() -> Send:
     return send
 
 
+class _Warnings(logging.Handler):
+    """Sends what modules of the engine warn of, such as the failure of an environment."""
+
+    def __init__(self, send: Send) -> None:
+        super().__init__(logging.WARNING)
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send(Log(at=time.time(), level="warning", text=record.getMessage()))
+
+
+def send_warnings(send: Send) -> None:
+    """Send warnings of the engine's modules from now on, as `Log`; and before this process ends because a user's code
+    hangs, where it does."""
+
+    def hangs(text: str) -> None:
+        send(Failed(reason=text))
+        os._exit(1)
+
+    user_calls.fail = hangs
+    logging.getLogger("engine").addHandler(_Warnings(send))
+
+
 def answered(work: Callable[[], None], send: Send) -> int:
     """Do the work, which sends its results, and send why if it fails. Returns the exit status."""
     try:
@@ -41,16 +70,19 @@ def answered(work: Callable[[], None], send: Send) -> int:
     except BrokenPipeError:
         os._exit(0)  # the reader has gone; flushing at exit would fail again
     except Exception as error:
-        send(describe(error))
+        send(failure_of(error))
         return 1
     return 0
 
 
-def chosen_policy(path: Path, others: Sequence[str]) -> tuple[dict[str, Any], Game, dict[str, Any]]:
-    """Metadata of a policy file, its game, and the options of the game in the arguments `others`. The code that they
-    name may be imported. Raises `UserError`, also if the user has not chosen that code."""
+def order_of(kind: type[OrderT]) -> OrderT:
+    """The order with which this process was started."""
+    return msgspec.convert(json.loads(sys.argv[1]), kind)
+
+
+def chosen_policy(path: Path, own: Mapping[str, Any]) -> tuple[dict[str, Any], Game]:
+    """Metadata of a policy file, and its game. The code that they and the given options `own` of the game name may be
+    imported. Raises `UserError`, also if the user has not chosen that code."""
     metadata = policy_metadata(path)
-    game = game_of(metadata["game"])
-    own = own_values(others, game.name, game.played_options)
     check_code(metadata, own, path, "the policy")
-    return metadata, game, own
+    return metadata, game_of(metadata["game"])

@@ -1,13 +1,12 @@
 """The process behind `mario-tui profile`: measures a configuration, finds what limits it, and tries faster ones.
 
-`python -m engine.commands.profile FOLDER --duration S ...` reads the options from FOLDER/config.toml. It writes packed
+`python -m engine.commands.profile ORDER` reads the options from FOLDER/config.toml. It writes packed
 messages to its standard output: `Log` lines as it works, then `Profiled` or `Failed`. When its standard input closes,
 it stops cleanly. All runs that it starts are in FOLDER, without evaluations and checkpoints.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -24,23 +23,33 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from engine.commands.answers import take_stdout
-from engine.commands.profile_figures import WORTH, Idea, Measurement, gain, ideas, mean_split
-from engine.commands.profile_report import Confirmed, Trial, figures, markdown
+from engine.commands.answers import order_of, take_stdout
+from engine.commands.profile_report import (
+    WORTH,
+    Confirmed,
+    Idea,
+    Measurement,
+    Trial,
+    figures,
+    gain,
+    ideas,
+    markdown,
+    mean_split,
+)
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess
 from engine.protocol.commands import Stop, Trace
-from engine.protocol.failures import describe
-from engine.protocol.machine import System as SystemEvent
+from engine.protocol.framing import failure_of
 from engine.protocol.messages import Failed, Finished, Log, Progress, Ready, Split, TimeSplits
-from engine.protocol.results import Profiled
+from engine.protocol.messages import System as SystemEvent
+from engine.protocol.results import Profiled, ProfileOrder
 from engine.runs.registry import create_run
 from engine.runs.run import CONFIG_FILE, read_config
-from engine.runtime import trace
 from engine.runtime.files import write_output
-from engine.runtime.parent import continued_with_parent, end_with_stdin
-from engine.runtime.processor import cpu_seconds
+from engine.runtime.processes import continued_with_parent, end_with_stdin
+from engine.runtime.stopwatch import TRACE_PARTS, merged_trace
+from engine.runtime.threads import cpu_seconds, machine_cpu_seconds
 
 _BURNIN = 1000
 _BEGIN_S = 180.0
@@ -208,14 +217,9 @@ class _Meter:
         self.run = self.machine = 0.0
 
     def look(self) -> None:
-        now = cpu_seconds(self._host), self._machine_s()
+        now = cpu_seconds(self._host), machine_cpu_seconds()
         self._first = self._first or now
         self.run, self.machine = (late - early for early, late in zip(self._first, now, strict=True))
-
-    @staticmethod
-    def _machine_s() -> float:
-        times = psutil.cpu_times()
-        return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
 def _stop_host(host: HostProcess) -> None:
@@ -233,9 +237,9 @@ def _stop_host(host: HostProcess) -> None:
 def _collect(run: Path, processes: int, into: Path) -> None:
     """Wait for the traces of all processes, at most 10 s, and merge them into one file."""
     deadline = time.monotonic() + 10
-    while len(found := sorted(run.glob(trace.PARTS))) < processes and time.monotonic() < deadline:
+    while len(found := sorted(run.glob(TRACE_PARTS))) < processes and time.monotonic() < deadline:
         time.sleep(0.05)
-    write_output(into, json.dumps(trace.merge(found)))
+    write_output(into, json.dumps(merged_trace(found)))
 
 
 def _changes(idea: Idea) -> str:
@@ -252,23 +256,18 @@ def _failed(reason: str) -> Failed:
 
 def main() -> int:
     """See the module's docstring."""
-    parser = argparse.ArgumentParser(prog="engine.commands.profile")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--duration", type=float, required=True)
-    parser.add_argument("--trials", type=int, required=True)
-    parser.add_argument("--trial-duration", type=float, required=True)
-    parser.add_argument("--trace", type=Path)
-    options = parser.parse_args()
-    os.environ["XDG_STATE_HOME"] = str(options.folder)  # keeps these runs out of the user's list of runs
+    order = order_of(ProfileOrder)
+    folder, trace = Path(order.folder), None if order.trace is None else Path(order.trace)
+    os.environ["XDG_STATE_HOME"] = order.folder  # keeps these runs out of the user's list of runs
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit SIG_IGN
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # the front end starts its processes with it blocked
     continued_with_parent()
     end_with_stdin(on_close=lambda: os.kill(os.getpid(), signal.SIGINT), timeout_s=20 * _LEAVE_S)
     send = take_stdout()
-    runs = options.folder / "runs"
+    runs = folder / "runs"
     try:
-        config = read_config(options.folder / CONFIG_FILE)
-        plan = Plan(options.duration, options.trial_duration, options.trials, options.trace)
+        config = read_config(folder / CONFIG_FILE)
+        plan = Plan(order.duration, order.trial_duration, order.trials, trace)
         send(profile(config, runs, plan, lambda text: send(Log(at=time.time(), level="info", text=text))))
     except KeyboardInterrupt:
         return 130
@@ -276,7 +275,7 @@ def main() -> int:
         send(error.failure)
         return 1
     except Exception as error:
-        send(describe(error))
+        send(failure_of(error))
         return 1
     finally:
         shutil.rmtree(runs, ignore_errors=True)  # the parent, which would remove them, may have been killed

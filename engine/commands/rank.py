@@ -8,27 +8,29 @@ process at once.
 from __future__ import annotations
 
 import multiprocessing
-import signal
+import os
 import sys
 import threading
 from pathlib import Path
 
 from engine.agents.allreduce_dqn import RankLostError
-from engine.config.torchrun import torchrun_rank
+from engine.config.runners import torchrun_rank
 from engine.errors import UserError
-from engine.protocol.failures import describe
-from engine.runners.frame_mailbox import FrameMailbox
+from engine.protocol.framing import failure_of
+from engine.runners.links import FrameMailbox
 from engine.runners.rank import JOIN_S, join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.torchrun.follower import TorchrunFollower, check_machine
-from engine.runtime.parent import killed_with_parent
+from engine.runners.torchrun import TorchrunFollower, check_machine
+from engine.runtime.processes import ENDING, handle_here, killed_with_parent, take_children
 from engine.runtime.text import printable_stream
+from engine.runtime.threads import user_calls
 
 
 def main(run: Path) -> int:
     """Returns the exit status: 0 if the ranks have agreed to stop, 1 if one was lost, 2 if this machine is unfit."""
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
     killed_with_parent()
+    take_children()
     rank = torchrun_rank()
     assert rank is not None
     follower = TorchrunFollower(rank)
@@ -37,6 +39,12 @@ def main(run: Path) -> int:
     def log(text: str) -> None:
         print(f"rank {rank.index}: {text}", file=sys.stderr)
 
+    def hangs(text: str) -> None:
+        follower.fail(text)
+        log(text)
+        os._exit(1)
+
+    user_calls.fail = hangs
     stop = threading.Event()
     mailbox = FrameMailbox(multiprocessing.get_context("spawn"))
     try:
@@ -44,8 +52,7 @@ def main(run: Path) -> int:
         check_machine(job, start)
         shared_state.open(job.level)
         joined = join_ranks(start, shared_state, mailbox, follower, log)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: stop.set())
+        handle_here(dict.fromkeys(ENDING, lambda *_: stop.set()))
         if rank.local_index == 0:
             follower.report_load()
         joined.run(stop.is_set)
@@ -53,7 +60,7 @@ def main(run: Path) -> int:
         log(str(error))
         return 1
     except Exception as error:
-        follower.fail(describe(error).reason)
+        follower.fail(failure_of(error).reason)
         if not isinstance(error, UserError):
             raise
         log(str(error))

@@ -1,20 +1,150 @@
-"""Run options as command-line flags: parsing them, and writing them back as a command."""
+"""Run options on the command line: flags and presets, what has no effect, and a run written back as a command.
+
+Presets are earlier programs and a paper, to compare with the defaults, and trained policies. The configuration file and
+the command line override them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.config.common_options import COMMON
-from engine.config.defaults import defaults
-from engine.config.fields import FieldSpec, check, coerce, flag, is_int, is_text, read_number
-from engine.config.games import own_options
-from engine.config.reading import ALIASES, completed, with_task
-from engine.config.run_config import RunConfig, belongs, options_of_all
+from engine.config.fields import FieldSpec, flag, is_int, is_text, must_be_one_of, read_number
+from engine.config.game import Preset, game_of, games, options_with, own_options
+from engine.config.reading import ALIASES, completed, defaults, with_task
+from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
 from engine.config.user_code import located
+from engine.errors import UserError
+
+_OF_ALL: dict[str, Preset] = {
+    "parallel-classic": Preset(
+        "an earlier trainer, 4 workers",
+        {
+            "runner": "parallel",
+            "num_processes": 4,
+            "parallel_envs": 1,
+            "batch_size": 64,
+            "learning_rate": 5e-4,
+            "buffer_size": 400_000,
+            "burnin": 100_000,
+            "episodes": 2_000,
+            "sync_every": 1_000,
+            "tau": 1.0,
+            "policy_tau": 0.0,
+            "learning_rate_schedule": "constant",
+            "double_q": True,
+            "advantage_learning": 0.0,
+            "save_every": 5_000,
+            "prioritized_replay": False,
+        },
+    ),
+    "apex-classic": Preset(
+        "an earlier trainer, 4 actors",
+        {
+            "runner": "apex",
+            "num_actors": 4,
+            "parallel_envs": 1,
+            "batch_size": 512,
+            "buffer_size": 1_000_000,
+            "learning_rate": 0.00025,
+            "alpha": 0.6,
+            "beta": 0.4,
+            "beta_annealing": 0.001,
+            "sync_every": 1_000,
+            "tau": 1.0,
+            "policy_tau": 0.0,
+            "learning_rate_schedule": "constant",
+            "double_q": True,
+            "advantage_learning": 0.0,
+            "save_every": 5_000,
+        },
+    ),
+    # Horgan et al. 2018, section 4.1 and appendix C. 9.7k samples and 12.5k inserts per second. An actor of theirs has
+    # one game and pulls weights every 400 frames, which are 100 steps; docs/runners.md tells what differs.
+    "apex-paper": Preset(
+        "Horgan et al. 2018, 14 actors",
+        {
+            "runner": "apex",
+            "num_actors": 14,
+            "parallel_envs": 16,
+            "batch_size": 512,
+            "buffer_size": 2_000_000,
+            "burnin": 50_000,
+            "n_step": 3,
+            "gamma": 0.99,
+            "learning_rate": 5e-4,
+            "alpha": 0.6,
+            "beta": 0.4,
+            "beta_annealing": 0.0,
+            "replay_ratio": 0.776,
+            "epsilon": 0.4,
+            "sync_every": 2_500,
+            "pull_every": 1_600,  # 100 steps of each lane
+            "tau": 1.0,
+            "policy_tau": 0.0,
+            "learning_rate_schedule": "constant",
+            "double_q": True,
+            "advantage_learning": 0.0,
+        },
+    ),
+}
+"""`parallel-classic` and `apex-classic` are the defaults of earlier Mario trainers with those architectures."""
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """All presets by name. Those of a game are how its policies of these names were trained
+    (bench/experiments/policies.md)."""
+    known = dict(_OF_ALL)
+    for game in games():
+        known |= {name: preset for name, preset in game_of(game).presets.items() if name not in known}
+    return known
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The options of a preset. Raises `UserError` if the name is unknown."""
+    if name not in presets():
+        raise UserError(f"--preset {must_be_one_of(presets(), name)}")
+    return dict(presets()[name].options)
+
+
+_Condition = tuple[Callable[[RunConfig], bool], str]
+"""Whether an option has an effect, and what it needs for one."""
+_PRIORITIES: _Condition = (lambda config: config.prioritized_replay, "--prioritized-replay")
+_CURRICULUM: _Condition = (lambda config: bool(config.value("curriculum")), "--curriculum")
+_EVALUATIONS: _Condition = (lambda config: config.eval_every > 0, "--eval-every above 0")
+_LOWER_RATE: _Condition = (
+    lambda config: config.learning_rate_schedule != "constant",
+    "--learning-rate-schedule plateau or decay",
+)
+_ADVANTAGE: _Condition = (lambda config: config.advantage_learning > 0, "--advantage-learning above 0")
+_NEEDS: dict[str, tuple[_Condition, ...]] = {
+    "alpha": (_PRIORITIES,),
+    "beta": (_PRIORITIES,),
+    "beta_annealing": (_PRIORITIES,),
+    "curriculum_rate": (_CURRICULUM,),
+    "curriculum_episodes": (_CURRICULUM,),
+    "curriculum_steps": (_CURRICULUM,),
+    "final_gamma": (_LOWER_RATE, _EVALUATIONS),
+    "final_advantage_learning": (_LOWER_RATE, _EVALUATIONS, _ADVANTAGE),
+    "learning_rate_schedule": (_EVALUATIONS,),
+}
+_OFF = {"final_gamma": None, "final_advantage_learning": None, "learning_rate_schedule": "constant"}
+"""Values with which an option asks for nothing."""
+
+
+def without_effect(given: Collection[str], config: RunConfig) -> list[str]:
+    """A line for each of the given options that has no effect: `--alpha has no effect without --prioritized-replay`."""
+    return [
+        f"{flag(name)} has no effect without {' and '.join(missing)}"
+        for name in given
+        if not (name in _OFF and config.value(name) == _OFF[name])
+        and (missing := [need for holds, need in _NEEDS.get(name, ()) if not holds(config)])
+    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser, game: str = RunConfig.game, runner: str = RunConfig.runner) -> None:
@@ -71,18 +201,6 @@ def as_arguments(options: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
-def own_values(arguments: Sequence[str], game: str, names: Iterable[str]) -> dict[str, Any]:
-    """The values that arguments give some of a game's own options. Raises `ConfigError`."""
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    specs = own_options(game)
-    for name in names:
-        add_option(parser, specs[name], "")
-    values = {name: coerce(specs[name], value) for name, value in vars(parser.parse_args(arguments)).items()}
-    for name, value in values.items():
-        check(specs[name], value)
-    return values
-
-
 def given(namespace: argparse.Namespace) -> dict[str, Any]:
     """The run options that were given on the command line, by field name."""
     values = {name: value for name, value in vars(namespace).items() if name in options_of_all()}
@@ -97,7 +215,7 @@ def command_line(config: RunConfig) -> str:
     """The command that starts a run with these options."""
     options, game = options_apart(config), config.game_info
     name = options.pop("game")
-    if not game.chosen_by_options:
+    if not game.options.choose_game:
         name += f":{options.pop(game.tasks)}"
     words = ["mario-tui", "--game", name]
     words += [word for argument in as_arguments(options) for word in argument.split("=", 1)]
@@ -111,10 +229,10 @@ def options_apart(config: RunConfig) -> dict[str, Any]:
     hidden = {name for name, spec in own_options(config.game).items() if spec.metadata["hidden"]}
     kinds = {"game": config.game, "runner": config.runner, **{name: values[name] for name in hidden}}
     found = {"game": config.game}
-    if not game.chosen_by_options:
+    if not game.options.choose_game:
         found[game.tasks] = kinds[game.tasks] = values[game.tasks]
     defaults = completed(kinds)
-    always = game.of_policy if config.initial_policy is not None else ()
+    always = options_with("initial", game.name) if config.initial_policy is not None else ()
     written = {name for name in options if values[name] != defaults[name] or name in always} - kinds.keys()
     followed = completed({**kinds, **{name: options[name] for name in written}})
     if config.runner != RunConfig.runner:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from engine.errors import UserError
 
@@ -21,6 +21,16 @@ NONE = "none"
 """Stands for a number that is unset."""
 
 FieldSpec = dataclasses.Field[Any]
+Role: TypeAlias = Literal["task", "network", "policy", "games", "evaluation", "initial", "import"]
+"""What depends on an option of a game.
+
+task: what is learned, that is observations, actions, rewards and ends. network: which network fits a run; a resumed one
+has the value of its checkpoint. policy: whether a policy can be played, so its file stores it. games: the state of the
+games in a checkpoint. evaluation: what an evaluation's score means. initial: whether the weights of the
+`--initial-policy` fit, so it has that policy's value unless it is given. import: which code is imported, as
+`MODULE:NAME`; see `engine.config.user_code`.
+"""
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def option(
@@ -34,12 +44,13 @@ def option(
     metavar: str | None = None,
     usual: tuple[str, ...] | None = None,
     hidden: bool = False,
+    roles: tuple[Role, ...] = (),
 ) -> Any:
     """A dataclass field with the metadata that the command line, the form and the validation read. Where not only
-    `choices` are accepted, `usual` values can be completed. What is `hidden` nobody types: the game finds it out, and
-    the run stores it."""
+    `choices` are accepted, `usual` values can be completed. What is `hidden` nobody types: the game decides it, and
+    the run stores it. `roles`: what depends on an option of a game."""
     meta = {"group": group, "help": help, "choices": choices, "low": low, "high": high, "metavar": metavar}
-    meta |= {"usual": usual, "hidden": hidden}
+    meta |= {"usual": usual, "hidden": hidden, "roles": roles}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -82,7 +93,7 @@ def coerce(spec: FieldSpec, value: Any) -> Any:
 
 
 def may_be_unset(spec: FieldSpec) -> bool:
-    """Whether an option is a number that may be `none`."""
+    """Return whether an option is a number that may be `none`."""
     return spec.default is None and not is_text(spec)
 
 

@@ -1,345 +1,189 @@
-"""Games of installed packages, as processes know them that do not import the package: terminal and host.
+"""Games of installed packages: imports their descriptors, and checks them against the contract.
 
-`engine.games.describe` imports the package, in a process of its own, and tells everything about the game that is data.
-That is kept below `$XDG_CACHE_HOME/mario-tui/games` until the package changes, and makes a descriptor, `DescribedGame`.
-Where this has to compute, such as to check options that belong together, the process answers: it is started then, and
-ends when it has not been asked for a while.
+Every process that asks for games imports the descriptors. A descriptor imports no torch, so that terminal and host
+start at once; what it prints goes to standard error. One that can't be used costs a line, and everything else works
+without it. A package that crashes or hangs while it is imported takes the command with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import hashlib
-import importlib.util
-import os
 import pkgutil
-import selectors
-import subprocess
+import re
 import sys
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, ClassVar, get_type_hints
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+from typing import Any, Protocol, get_type_hints
 
 import msgspec
 
-from engine import __version__
-from engine.config.conditions import Conditions
-from engine.config.entry_points import Plugin, installed, refusal, refuse
-from engine.config.fields import ConfigError, option
-from engine.config.following import Following
-from engine.config.game import Game, GameOptions, PersonKeys, Spec
-from engine.config.run_config import RunConfig
+from engine.config import capabilities
+from engine.config.entry_points import Plugin, refuse
+from engine.config.fields import GROUPS, ROLES, FieldSpec, check, is_text, must_be_one_of
+from engine.config.game import DESCRIPTORS, Game, Spec, own_options
+from engine.config.reading import ALIASES, make_config
+from engine.config.run_config import COMMON
 from engine.errors import UserError
-from engine.runtime.exit_status import how_it_ended
-from engine.runtime.files import write_if_possible
-from engine.runtime.home import program_folder
-from engine.runtime.json_text import read_json
-from engine.runtime.text import printable
+from engine.protocol.json_lines import check_names, names_of
+from engine.protocol.outcome import Outcome
 
-TIMEOUT_S = 60
-"""Seconds within which the process has to answer. It may import torch from a slow disk."""
-_FORGET_S = 3600.0
-"""Seconds after which a package that could not be used is looked at again, if nobody asks for its game before."""
-_MAX_BYTES = 2**22
-DATA: Mapping[str, Any] = {
-    name: hint.__args__[0]
-    for name, hint in get_type_hints(Game).items()
-    if getattr(hint, "__origin__", None) is ClassVar and name not in ("name", "options")
-}
+RESERVED = frozenset(
+    {
+        "config", "detach", "duration", "eval_only", "help", "help_all", "json", "log_events", "log_format", "name",
+        "no_ui", "note", "preset", "read_only", "report_file", "resume", "tag", "trace", "trial_duration", "trials",
+        "trust", "version",
+    }
+)  # fmt: skip
+"""Flags of commands that take the options of a run."""
+_DATA = {name: hint.__args__[0] for name, hint in get_type_hints(Game).items() if name not in ("name", "options")}
 """What the contract has as data, and its types."""
-COMPUTED: Mapping[str, Any] = {
-    "spec": Spec, "action_names": list[str], "network": str, "tasks_of": tuple[str, ...],
-    "task_label": str, "learned_apart": tuple[str, ...], "spec_for_all": Spec, "check": None, "check_files": None,
-    "faster": dict[str, Any], "options_of_policy": dict[str, Any], "policy_must_have": dict[str, Any],
-    "eval_conditions": Conditions, "keys_of_person": PersonKeys | None, "follow": list[tuple[str, Any, list[str]]],
-    "keeps_gamma": bool,
-}  # fmt: skip
-"""Methods of the contract that terminal and host call, for which the process answers, and the types of its answers."""
-_ONCE = ("check_files",)
-"""Those of which the answer may change."""
+_CONTRACT = "engine/config/capabilities.py"
+_CAPABILITIES = [
+    each for each in vars(capabilities).values() if getattr(each, "_is_protocol", False) and each is not Protocol
+]
+_KEY = re.compile("[a-z][a-z0-9_]*")
+_PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_MOST_PIXELS = 2**12
+"""Most planes, rows, columns and actions that a policy file may have."""
+_EARLIER = ("make_lanes", "task_options", "policy_options")
+"""Members of the contract of version 0.2."""
+_PAGE = "see docs/plugins.md"
 
 
-class OptionData(msgspec.Struct, frozen=True):
-    """An option as `engine.config.fields.option` makes it."""
-
-    name: str
-    type: str
-    default: bool | int | float | str | None
-    group: str
-    help: str
-    choices: tuple[str, ...] | None = None
-    low: int | float | None = None
-    high: int | float | None = None
-    metavar: str | None = None
-    usual: tuple[str, ...] | None = None
-    hidden: bool = False
-
-
-class Description(msgspec.Struct, frozen=True):
-    """What there is to know about a game without importing it."""
-
-    options: list[OptionData]
-    data: dict[str, Any]
-    """What the descriptor has of `DATA`."""
-    defaults: dict[str, Any]
-    computes: list[str]
-    """Those of `COMPUTED` that are the game's own."""
-
-
-class Told(msgspec.Struct, frozen=True):
-    """What the process says first: a description, or why there is none."""
-
-    description: Description | None = None
-    failure: str = ""
-
-
-class Question(msgspec.Struct, frozen=True):
-    """A call of one of `COMPUTED`: its arguments, the first of which are a run's options if it has `config`."""
-
-    method: str
-    arguments: list[Any]
-    config: dict[str, Any] | None = None
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The result of a call, or an error: of the option `field`, of the user, or else a bug of the game."""
-
-    value: Any = None
-    error: str = ""
-    field: str = ""
-    bug: bool = False
-
-
-class _Kept(msgspec.Struct):
-    """A file of the cache."""
-
-    made_for: list[str]
-    at: float
-    told: Told
-
-
-class PluginError(Exception):
-    """A game can't be used; the text tells why."""
-
-
-# ---------------------------------------------------------------------------------------------------- descriptors
-
-
-_descriptors: dict[str, Game | None] = {}
-_failed_before: set[str] = set()
-"""Games that could not be used when a process was last asked, which was not now."""
-
-
-def described(name: str, *, again: bool = False) -> Game | None:
-    """The descriptor of an installed package's game, made from its description; None, and a line on standard error, if
-    it can't be used. With `again`, one that has failed before is given another try."""
-    if name not in _descriptors or (again and name in _failed_before):
-        plugin = installed()[name]
-        _failed_before.discard(name)
-        process = _Process(plugin)
-        try:
-            _descriptors[name] = _make(plugin, process, _description(plugin, process, again))
-        except PluginError as error:
-            process.close()
-            refuse(plugin, str(error))
-            _descriptors[name] = None
-    return _descriptors[name]
-
-
-def imported(name: str) -> Game:
-    """The descriptor of an installed package's game, imported into this process. Raises `UserError` if that fails."""
-    plugin = installed()[name]
+def described(plugin: Plugin) -> Game | None:
+    """Import the descriptor of a package's game, and add it to `engine.config.game.DESCRIPTORS`; None, and a line on
+    standard error or in the log of a run, if it can't be used."""
     try:
-        kind = pkgutil.resolve_name(plugin.place)
-        if not (isinstance(kind, type) and issubclass(kind, Game)):
-            raise TypeError(f"{plugin.place} must be a subclass of engine.config.game.Game")
-        game: Game = kind()
-        if game.name != name:
-            raise ValueError(f"{plugin.place} is called {game.name!r}")
+        with _without_torch(), contextlib.redirect_stdout(sys.stderr):
+            game = _made(plugin, pkgutil.resolve_name(plugin.place))
+            DESCRIPTORS[plugin.name] = game
+            _check(game)
     except (Exception, SystemExit) as error:
-        raise UserError(refusal(plugin, f"{type(error).__name__}: {error}".split("\n")[0])) from error
-    return game
+        told = str(error).split("\n")[0]
+        is_plain = type(error) is ValueError or isinstance(error, UserError)
+        if isinstance(error, ImportError) and (error.name or "").startswith("engine"):
+            told += f"; {_PAGE}"  # it may be written for an earlier contract
+        refuse(plugin, told if is_plain else f"{type(error).__name__}: {told}")
+        DESCRIPTORS[plugin.name] = None
+    return DESCRIPTORS[plugin.name]
 
 
-def _make(plugin: Plugin, process: _Process, said: Description) -> Game:
-    """A descriptor with the game's data, and with those of `COMPUTED` that are its own."""
+class _NoTorch(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname == "torch":
+            raise ValueError(f"its descriptor must not import torch; {_PAGE}")
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """In the block torch can't be imported. A process that has imported it before may use it."""
+    finder = _NoTorch()
+    sys.meta_path.insert(0, finder)
     try:
-        members = {name: msgspec.convert(value, DATA[name]) for name, value in said.data.items()}
-    except msgspec.ValidationError as error:
-        raise PluginError(str(error)) from None
-    members |= {name: _only_imported for name, of in vars(Game).items() if callable(of) and name not in COMPUTED}
-    members |= {name: _method(process, name) for name in said.computes}
-    members |= {"name": plugin.name, "options": _options(plugin.name, said.options)}
-    members["defaults"] = lambda self: said.defaults
-    game: Game = type("DescribedGame", (Game,), members)()
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _made(plugin: Plugin, kind: Any) -> Game:
+    if not (isinstance(kind, type) and issubclass(kind, Game)):
+        raise ValueError(f"{plugin.place} must be a subclass of engine.config.game.Game")
+    if any(hasattr(kind, name) for name in _EARLIER):
+        raise ValueError(f"it was written for mario-tui 0.2, where games had another contract; {_PAGE}")
+    game: Game = kind()
+    if missing := [name for name in (*_DATA, "options") if not hasattr(game, name)]:
+        raise ValueError(f"it has no {missing[0]}")
+    if game.name != plugin.name:
+        raise ValueError(f"{plugin.place} is called {game.name!r}")
     return game
 
 
-def _only_imported(self: Game, *_: Any, **__: Any) -> Any:
-    raise RuntimeError(f"{self.name} is only described in this process; see engine.config.games.import_plugins")
+def _check(game: Game) -> None:
+    """Raise any exception if a run of the game would."""
+    for name, kind in _DATA.items():
+        _converted(name, getattr(game, name), kind)
+    for capability in _CAPABILITIES:
+        members = {name for name in (*vars(capability), *capability.__annotations__) if not name.startswith("_")}
+        has, lacks = (sorted(name for name in members if hasattr(game, name) == there) for there in (True, False))
+        if has and lacks:
+            raise ValueError(f"it has {has[0]}, and must have {lacks[0]}; see {capability.__name__} in {_CONTRACT}")
+    options = own_options(game.name)
+    for spec in options.values():
+        _check_option(spec)
+    if game.tasks not in options and game.tasks not in COMMON:
+        raise ValueError(f"it has no option {game.tasks}")
+    if not is_text(options.get(game.tasks) or COMMON[game.tasks]):
+        raise ValueError(f"its option {game.tasks} must be text, because it names what is played")
+    for name, place in {
+        "lanes": game.lanes,
+        **{f"network {name}": of for name, of in game.own_networks.items()},
+    }.items():
+        if not _PLACE.fullmatch(place):
+            raise ValueError(f"its {name} must be module:name, got {place!r}")
+    for values in ({}, *(preset.options for preset in game.presets.values())):
+        config = make_config({"game": game.name, **values})
+        if (network := game.network(config)) not in game.networks:
+            raise ValueError(f"its network {network!r} is none of its networks")
+        shapes = _checked(_converted("spec", game.spec(config), Spec))
+        if len(_converted("action_names", game.action_names(config), list[str])) != shapes.actions:
+            raise ValueError("it must have a name for each action")
+        if not _converted("tasks_of", game.tasks_of(config.value(game.tasks)), tuple[str, ...]):
+            raise ValueError("tasks_of must name a task")
+    _check_outcome(game.outcome)
 
 
-def _options(name: str, options: Sequence[OptionData]) -> type[GameOptions]:
-    fields = [(each.name, each.type, option(**_arguments(each))) for each in options]
-    return dataclasses.make_dataclass(f"Options_{name}", fields, bases=(GameOptions,), frozen=True, kw_only=True)
+def _converted(name: str, value: Any, kind: Any) -> Any:
+    """Return what a member of the game is. Raises `ValueError` if that has another type than the contract says."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(value, enc_hook=_plain), kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
-def _arguments(each: OptionData) -> dict[str, Any]:
-    return {key: value for key, value in msgspec.structs.asdict(each).items() if key not in ("name", "type")}
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise ValueError(f"{type(value).__name__} is not data")
 
 
-def _method(process: _Process, name: str) -> Callable[..., Any]:
-    def method(self: Game, *arguments: Any) -> Any:
-        first, *others = arguments
-        if isinstance(first, RunConfig):
-            return process.answer(Question(name, others, first.values()))
-        if not isinstance(first, Following):
-            return process.answer(Question(name, list(arguments)))
-        for option_name, value, because_of in process.answer(Question(name, [first.values, sorted(first.given)])):
-            first.set(option_name, value, *because_of)
-        return None
-
-    return method
+def _checked(spec: Spec) -> Spec:
+    """Raises `ValueError` for one that no policy file can have."""
+    sizes = (*spec.frame_shape, spec.stack, spec.actions, spec.hold)
+    if len(spec.frame_shape) not in (1, 2, 3) or not all(1 <= size <= _MOST_PIXELS for size in sizes):
+        raise ValueError(f"its spec must have frames of 1 to 3 axes, and sizes from 1 to {_MOST_PIXELS:,}, got {spec}")
+    return spec
 
 
-# ---------------------------------------------------------------------------------------------------- the cache
+def _check_outcome(outcome: Outcome) -> None:
+    """Raises `ValueError` if a name stands for something else as well, or can't be a key."""
+    results, goal = [result.name for result in outcome.results], outcome.goal
+    for name in names_of(outcome):
+        if not _KEY.fullmatch(name):
+            raise ValueError(f"outcome: a name must be lower-case letters, digits and underscores, got {name!r}")
+    try:
+        check_names(outcome)
+    except ValueError as error:
+        raise ValueError(f"outcome: {error}") from None
+    if not all((*(result.label for result in outcome.results), *([] if goal is None else [goal.label]))):
+        raise ValueError("outcome: results and goal must have labels")
+    accepted = ["return", *results, *([] if goal is None else ["goal"])]
+    if outcome.judged_by not in accepted:
+        raise ValueError(f"outcome: judged_by {must_be_one_of(accepted, outcome.judged_by)}")
 
 
-def _description(plugin: Plugin, process: _Process, again: bool) -> Description:
-    """From the cache, else from the process. With `again`, a failure in the cache is ignored. Raises `PluginError`."""
-    digest = hashlib.sha256(str(plugin.metadata).encode()).hexdigest()[:16]
-    file = program_folder("CACHE") / "games" / f"{plugin.name}-{digest}.json"
-    made_for, told = _made_for(plugin), None
-    with contextlib.suppress(OSError, ValueError):
-        kept = read_json(file, _Kept, _MAX_BYTES)
-        if kept.made_for == made_for and (
-            kept.told.description or (not again and 0 <= time.time() - kept.at < _FORGET_S)
-        ):
-            told = kept.told
-    if told is None:
-        try:
-            told = process.start()
-        except PluginError as error:
-            told = Told(failure=str(error))
-        write_if_possible(file, msgspec.json.format(msgspec.json.encode(_Kept(made_for, time.time(), told))))
-    elif told.description is None:
-        _failed_before.add(plugin.name)
-    if told.description is None:
-        raise PluginError(told.failure)
-    return told.description
-
-
-def _made_for(plugin: Plugin) -> list[str]:
-    """What a description depends on: the contract, the package and, where somebody works on it, its files."""
-    module, *_ = plugin.place.partition(":")
-    changed = [plugin.metadata / "entry_points.txt", *_sources(module)]
-    newest = max((path.stat().st_mtime_ns for path in changed if path.exists()), default=0)
-    contract = ",".join(sorted((*DATA, *COMPUTED)))
-    return [__version__, contract, sys.version, plugin.package, plugin.version, plugin.place, str(newest)]
-
-
-def _sources(module: str) -> list[Path]:
-    """The file of a module with those beside it, found without importing the package."""
-    package, *inner = module.split(".")
-    with contextlib.suppress(ImportError, ValueError):
-        found = importlib.util.find_spec(package)
-        if found is not None and not inner and found.origin is not None and not found.submodule_search_locations:
-            return [Path(found.origin)]
-        if found is not None:
-            folders = [Path(where, *inner[:-1]) for where in found.submodule_search_locations or ()]
-            return [path for folder in folders for path in folder.glob("*.py")]
-    return []
-
-
-# ---------------------------------------------------------------------------------------------------- the process
-
-
-class _Process:
-    """`python -m engine.games.describe NAME`, which answers a line of JSON for each line that it is sent."""
-
-    def __init__(self, plugin: Plugin) -> None:
-        self._plugin = plugin
-        self._process: subprocess.Popen[bytes] | None = None
-        self._used_at = 0.0
-        self._lock = threading.Lock()
-        self._remembered = lru_cache(maxsize=4096)(self._ask)
-
-    def start(self) -> Told:
-        """Start it, and return what it says first. Raises `PluginError` if it says nothing that can be read."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "engine.games.describe", self._plugin.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for this process
-        )
-        return self._read(Told)
-
-    def answer(self, question: Question) -> Any:
-        """The result of a call. Raises `ConfigError` or `UserError` as the game does, and `UserError` if it fails."""
-        ask = self._ask if question.method in _ONCE else self._remembered
-        try:
-            answer = ask(msgspec.json.encode(question))
-            if answer.field:
-                raise ConfigError(answer.field, answer.error)
-            if answer.error and not answer.bug:
-                raise UserError(answer.error)
-            if answer.bug:
-                raise PluginError(f"{question.method}: {answer.error}")
-            kind = COMPUTED[question.method]
-            return None if kind is None else msgspec.convert(answer.value, kind)
-        except (PluginError, msgspec.ValidationError) as error:
-            raise UserError(refusal(self._plugin, str(error))) from None
-
-    def _ask(self, question: bytes) -> Answer:
-        with self._lock:
-            if self._process is None or time.monotonic() > self._used_at + TIMEOUT_S / 2:  # it ends after `TIMEOUT_S`
-                self.close()
-                told = self.start()
-                if told.description is None:
-                    raise PluginError(told.failure)
-            assert self._process is not None and self._process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # `_read` tells why
-                self._process.stdin.write(question + b"\n")
-                self._process.stdin.flush()
-            return self._read(Answer)
-
-    def _read(self, kind: type[Any]) -> Any:
-        """Its next line. Raises `PluginError`."""
-        assert self._process is not None and self._process.stdout is not None
-        line, deadline = b"", time.monotonic() + TIMEOUT_S
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while not line.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    self.close()
-                    raise PluginError(f"it does not answer within {TIMEOUT_S} s")
-                part = os.read(self._process.stdout.fileno(), 2**16)
-                line += part
-                if not part or len(line) > _MAX_BYTES:
-                    how = how_it_ended(self.close())
-                    raise PluginError(f"its process ended ({how})" if not part else "it answers without end")
-        self._used_at = time.monotonic()
-        try:
-            return msgspec.json.decode(line, type=kind)
-        except msgspec.DecodeError as error:
-            self.close()
-            raise PluginError(f"it gives an answer that can't be read: {printable(str(error))}") from None
-
-    def close(self) -> int | None:
-        """Kill it, unless it has ended. Returns its exit status."""
-        if self._process is None:
-            return None
-        process, self._process = self._process, None
-        for stream in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                assert stream is not None
-                stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.2)  # one that crashes closes its output before it ends
-        process.kill()
-        return process.wait()
+def _check_option(spec: FieldSpec) -> None:
+    """Raises `ValueError` if the command line, the form or a file can't have the option."""
+    name, meta = spec.name, spec.metadata
+    flags = {*COMMON, *ALIASES, *RESERVED}
+    if name in flags or name.removeprefix("no_") in flags:
+        raise ValueError(f"its option {name} has the name of one that all games have")
+    if not meta.get("help"):
+        raise ValueError(f"its option {name} has no help")
+    if meta["group"] not in GROUPS:
+        raise ValueError(f"its option {name} must be in one of the groups {', '.join(GROUPS)}")
+    if unknown := sorted({*meta["roles"]} - {*ROLES}):
+        raise ValueError(f"its option {name} has the role {unknown[0]!r}; accepted: {', '.join(ROLES)}")
+    if not (isinstance(spec.default, bool) or is_text(spec)) and meta["low"] is None:
+        raise ValueError(f"its option {name} must have a lower bound")
+    check(spec, spec.default)

@@ -9,30 +9,35 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from engine.config.entry_points import SINKS, Plugin, offered
+from engine.config.features import place_of_feature
 from engine.config.fields import NONE, ConfigError
-from engine.runtime.extras import install_command
+from engine.runtime.text import install_command
 
 JSON_LINES = "json-lines"
 
 
 @dataclass(frozen=True)
 class Tracker:
-    """A sink for an experiment tracker, whose packages an extra of the sink's name brings."""
+    """A sink for an experiment tracker: a feature of its name, whose packages an extra of this name brings."""
 
-    place: str
-    """Its class, as `module:class`."""
     packages: tuple[str, ...]
     """What it imports."""
+    database: tuple[str, str] | None = None
+    """The variable that names the place of its SQLite database, and the value for the usual one in a run's folder, from
+    the folder's path; None if it has none."""
 
 
 POLICY = ":policy"
 """Behind the name of a tracker: at its end, the run's policy goes there too."""
-_MLFLOW = Tracker("engine.sinks.trackers.mlflow:MLflow", ("mlflow", "sqlalchemy", "alembic"))
-_WANDB = Tracker("engine.sinks.trackers.wandb:WandB", ("wandb",))
+_MLFLOW = Tracker(
+    ("mlflow", "sqlalchemy", "alembic"),
+    ("MLFLOW_TRACKING_URI", "sqlite:///{}/mlflow.db"),
+)
+_WANDB = Tracker(("wandb",))
 TRACKERS: Mapping[str, Tracker] = {
     "mlflow": _MLFLOW,
     f"mlflow{POLICY}": _MLFLOW,
-    "trackio": Tracker("engine.sinks.trackers.trackio:Trackio", ("trackio",)),
+    "trackio": Tracker(("trackio",), ("TRACKIO_DIR", "{}/trackio")),
     "wandb": _WANDB,
     f"wandb{POLICY}": _WANDB,
 }
@@ -50,8 +55,11 @@ def installed_sinks() -> Mapping[str, Plugin]:
 
 
 def place_of(name: str) -> str:
-    """The class of a sink that runs in a process of its own, as `module:class`."""
-    return TRACKERS[name].place if name in TRACKERS else installed_sinks()[name].place
+    """Return the class of a sink that runs in a process of its own, as `module:class`. Raises `UserError` if it belongs
+    to a tracker, and those are missing."""
+    if name in TRACKERS:
+        return place_of_feature(name.removesuffix(POLICY), f"--sinks {name}")
+    return installed_sinks()[name].place
 
 
 def check_sinks(names: Iterable[str]) -> None:
@@ -63,6 +71,7 @@ def check_sinks(names: Iterable[str]) -> None:
         if extra != name and extra in names:
             raise ConfigError("sinks", f"must name {extra} once, with {POLICY} or without")
         if name in TRACKERS:
+            place_of(name)
             if not all(map(_is_installed, TRACKERS[name].packages)):
                 needed = f"{name} needs packages that are missing; install them with: {install_command(extra)}"
                 raise ConfigError("sinks", needed)

@@ -1,7 +1,8 @@
-"""Code that options name as `MODULE:NAME`, such as an environment or a network of the user's own.
+"""Code that options name as `MODULE:NAME`, such as an environment or a network of one's own, and questions about it.
 
-To import it is to run it. Only processes that play or learn do so, and only what the user has typed or what a run of
-the user's own names; see `engine.runs.trust`.
+To import it is to run it. Only processes that play or learn do so, and only what the user has typed, or what a run of
+the user's own or a file in a folder that the user trusts names; see `engine.runs.marks`. To ask another process takes
+seconds: who must not wait that long, such as a form, gets `Unanswered`, and has the question asked in a thread.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import importlib.util
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from engine.config.fields import ConfigError
-from engine.config.games import described, games
+from engine.config.game import games, options_with, own_options
 from engine.errors import UserError
-from engine.runtime.extras import install_command
-from engine.runtime.text import printable, shortened
-from engine.runtime.users_code import place_of
+from engine.runtime.processes import start_keeper
+from engine.runtime.text import install_command, parsing_module, place_of, printable, shortened
 
 _EXTRAS = {"minatar": "minatar", "ale_py": "atari", "box2d": "box2d", "pygame": "pygame"}
 """The extras of mario-tui that bring known packages."""
@@ -31,16 +35,38 @@ _MOST = 300
 
 
 def named_code(values: Mapping[str, Any]) -> dict[str, str]:
-    """Those of a run's options, or of a policy's metadata, that name code, or are arguments of an environment, which
-    may name code in turn."""
-    names = described(values["game"]).imports
+    """Return those of a run's options, or of a policy's metadata, that name code, or are arguments of an environment,
+    which may name code in turn."""
+    names = options_with("import", values["game"])
     return {name: str(values[name]) for name in names if ":" in str(values.get(name, ""))}
+
+
+def code_of_file(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return those of the options in a file that name code, whichever game they are for. Arguments of an environment do
+    so only if there is text among them: mostly there is none, and the user would be asked for nothing."""
+    found = {name: str(values[name]) for name in _importing() if ":" in str(values.get(name, ""))}
+    arguments = {name for name, default in _importing().items() if _is_of_numbers(default)}
+    return {name: value for name, value in found.items() if not (name in arguments and _is_of_numbers(value))}
+
+
+def _is_of_numbers(text: str) -> bool:
+    """Return whether this is a JSON object without text."""
+    try:
+        msgspec.json.decode(text, type=dict[str, bool | int | float | None])
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _importing() -> dict[str, str]:
+    """The options of all games that name code, or are arguments of an environment, and their defaults."""
+    return {name: str(own_options(game)[name].default) for game in games() for name in options_with("import", game)}
 
 
 def located(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The values, with modules that are files in `folder` as absolute paths: so they are found from anywhere."""
     found = dict(values)
-    for name in {name for game in games() for name in described(game).imports}:
+    for name in _importing():
         module, colon, rest = str(values.get(name, "")).rpartition(":")
         path = folder / (module if module.endswith(".py") else f"{module}.py")
         if colon and module and os.path.isfile(path):  # noqa: PTH113  # False for names that are too long, too
@@ -60,7 +86,8 @@ def _check_file(module: str, field: str) -> None:
 
 
 def import_named(named: str, field: str) -> Any:
-    """What `MODULE:NAME` names; the module may be the path of a file. Raises `ConfigError` about the option `field`."""
+    """Return what `MODULE:NAME` names; the module may be the path of a file. Raises `ConfigError` about the option
+    `field`."""
     module, _, name = named.rpartition(":")
     if not module:
         raise ConfigError(field, f"must be MODULE:NAME, got {named!r}")
@@ -74,6 +101,7 @@ def import_module(module: str, field: str) -> ModuleType:
     """Import a module by its name, or a file by its path. The file's folder comes last among those of modules: what is
     beside it can be imported, but hides nothing. Raises `ConfigError` about the option `field`."""
     _check_file(module, field)
+    start_keeper()
     try:
         return _of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -120,6 +148,8 @@ def described_error(error: BaseException) -> str:
     user's own code in its traceback: `ValueError: no such level (my_env.py:12)`."""
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, SystemExit) and (module := parsing_module(error)):
+        return f"the module {module} reads the command line (argparse), which is this program's{place_of(error)}"
     return f"{type(error).__name__}: {shortened(in_a_line(str(error)), _MOST)}{place_of(error)}"
 
 
@@ -131,3 +161,87 @@ def with_extra(text: str, package: str = "") -> str:
 
 def in_a_line(text: str) -> str:
     return printable(" ".join(text.split()))
+
+
+@dataclass(frozen=True)
+class Question:
+    """`ask(asked)` waits for the answer. Raises `ConfigError` if there is none."""
+
+    field: str
+    """The option that it is about."""
+    about: str
+    """The option's value, or what else there is to name."""
+    ask: Callable[[Any], Any]
+    asked: Hashable
+
+
+class Unanswered(ConfigError):
+    """An option can't be judged yet."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question.field, "is not known yet")
+        self.question = question
+
+
+Answers = Mapping[Question, Any]
+"""Answers, or the `ConfigError` of those that have none."""
+_answers: ContextVar[Answers | None] = ContextVar("answers", default=None)
+_asking: ContextVar[Asking | None] = ContextVar("asking", default=None)
+
+
+@contextlib.contextmanager
+def only_known(answers: Answers) -> Iterator[None]:
+    """In the block nobody waits: questions that are not among these raise `Unanswered`."""
+    token = _answers.set(answers)
+    try:
+        yield
+    finally:
+        _answers.reset(token)
+
+
+def answer(question: Question) -> Any:
+    """The answer to a question. Raises `ConfigError`."""
+    answers = _answers.get()
+    if answers is None:
+        return question.ask(question.asked)
+    if question not in answers:
+        raise Unanswered(question)
+    if isinstance(found := answers[question], ConfigError):
+        raise ConfigError(found.field, found.reason)
+    return found
+
+
+class Asking:
+    """A question that is asked in a thread."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.is_abandoned = False
+        self._stop: Callable[[], object] | None = None
+
+    def run(self) -> Any:
+        """Wait for the answer, or the `ConfigError` in its place."""
+        token = _asking.set(self)
+        try:
+            return self.question.ask(self.question.asked)
+        except ConfigError as error:
+            return error
+        finally:
+            _asking.reset(token)
+
+    def abandon(self) -> None:
+        """Nobody wants the answer any more."""
+        self.is_abandoned = True
+        if self._stop is not None:
+            self._stop()
+
+    def stops_by(self, stop: Callable[[], object]) -> None:
+        self._stop = stop
+        if self.is_abandoned:  # in the meantime
+            stop()
+
+
+def stops_by(stop: Callable[[], object]) -> None:
+    """Name what ends the process that is being asked, once its answer is not wanted any more."""
+    if (asking := _asking.get()) is not None:
+        asking.stops_by(stop)

@@ -1,1 +1,3 @@
-"""Batched consoles with a common protocol: the native (compiled) NES, and nes-py."""
+"""The name of `engine.console` until version 0.2."""
+
+raise ImportError("engine.emulators is engine.console now; see docs/console.md")

@@ -86,6 +86,12 @@ class EpisodeRecord:
         )
 
 
+def add_cleared(cleared: NDArray[np.int64], step: VectorStep) -> None:
+    """Add the tasks in which a step reached the goal to those of the current episodes, [lanes], one bit each."""
+    if step.success.any():
+        cleared |= np.where(step.success & (step.tasks >= 0), 1 << step.tasks.clip(0), 0)
+
+
 def ended_episodes(step: VectorStep, cleared: NDArray[np.int64] | None = None) -> list[EpisodeRecord]:
     """The episodes that ended in a step, by lane. Those that began at stored states are left out, because their returns
     and results can't be compared with others.
@@ -95,7 +101,7 @@ def ended_episodes(step: VectorStep, cleared: NDArray[np.int64] | None = None) -
 
     Raises `ValueError` for numbers with which no checkpoint could be loaded, or types that would be taken for others.
     """
-    for name in ("terminated", "truncated", "success", "from_start"):
+    for name in ("terminated", "truncated", "success", "from_start", *(["failed"] if step.failed is not None else [])):
         if getattr(getattr(step, name), "dtype", None) != np.bool_:  # an array of numbers would be one of indices
             raise ValueError(f"{name} of a step must be an array of bool")
     if getattr(step.results, "ndim", None) != 2:

@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from engine.config.games import game_of
+import msgspec
+import numpy as np
+
+from engine.config.capabilities import HasEvaluationConditions, ReplaysPolicies
+from engine.config.game import game_of, options_with
+from engine.config.reading import config_of_policy
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import Lanes
+from engine.envs.lanes import Guide, Lanes
+from engine.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+
+
+_PAGE = "docs/plugins.md"
+
+
+class MakeLanes(Protocol):
+    """What a game names as its `lanes`."""
+
+    def __call__(
+        self,
+        config: RunConfig,
+        lanes: int,
+        *,
+        threads: int,
+        seed: int,
+        device: torch.device | None = None,
+        evaluation: bool = False,
+    ) -> Lanes:
+        """Make lanes of a run.
+
+        Args:
+            config: options of the run.
+            lanes: number of games.
+            threads: threads that may step them.
+            seed: seed of all random decisions.
+            device: where frames of games that are computed in tensors stay; None for the CPU, with frames as arrays.
+            evaluation: whether evaluations, or a policy, are played in them: under the evaluation's conditions, one
+                episode in each lane if the game has no reason to play on, and several tasks distributed over the lanes.
+        """
+
+
+@runtime_checkable
+class DescribesTask(Protocol):
+    """A game whose policy files say more of their task than the options with the role `policy`, or say it in other
+    words."""
+
+    def task_metadata(self, config: RunConfig) -> dict[str, Any]:
+        """Return what they say besides."""
 
 
 def make_lanes(
@@ -20,30 +65,55 @@ def make_lanes(
     threads: int,
     seed: int,
     device: torch.device | None = None,
-    once: bool = False,
+    evaluation: bool = False,
 ) -> Lanes:
-    """Lanes of a run's game; see `engine.config.game.Game.make_lanes`. Raises `UserError` if a file can't be used, and
-    `ValueError` if the lanes are not what the game said of them: no policy that learned from them could be played."""
-    made = config.game_info.make_lanes(config, lanes, threads=threads, seed=seed, device=device, once=once)
+    """Make lanes of a run. Raises `UserError` if a file can't be used, and `ValueError` if the lanes are not what the
+    game said of them: no policy that learned from them could be played."""
+    make: MakeLanes = pkgutil.resolve_name(config.game_info.lanes)
+    if lacking := sorted(getattr(make, "__abstractmethods__", ())):
+        raise UserError(f"--game {config.game}: {config.game_info.lanes} must have {', '.join(lacking)}; see {_PAGE}")
+    made = make(config, lanes, threads=threads, seed=seed, device=device, evaluation=evaluation)
     if made.spec != config.spec or made.lanes != lanes:
         made.close()
-        raise ValueError(f"make_lanes must make {lanes} with {config.spec}, got {made.lanes} with {made.spec}")
+        raise ValueError(
+            f"{config.game_info.lanes} must make {lanes} with {config.spec}, got {made.lanes} with {made.spec}"
+        )
     return made
 
 
 def describe_task(config: RunConfig) -> dict[str, Any]:
     """The metadata that a policy file stores about its task."""
-    options = {name: config.value(name) for name in config.game_info.policy_options}
-    return {"game": config.game, **options, **config.game_info.also_described(config)}
+    options = {name: config.value(name) for name in options_with("policy", config.game)}
+    game = config.game_info
+    also = game.task_metadata(config) if isinstance(game, DescribesTask) else {}
+    return {"game": config.game, **options, **also}
 
 
 def describe_evaluation(config: RunConfig) -> dict[str, Any]:
     """The metadata that a policy file stores beside its score: in how many episodes it was reached, and under which
     conditions."""
-    conditions = config.game_info.describe_conditions(config)
-    return {"eval_episodes": config.eval_episodes, **({"evaluation": conditions} if conditions else {})}
+    varies = isinstance(config.game_info, HasEvaluationConditions)
+    conditions = {"evaluation": msgspec.structs.asdict(config.eval_conditions)} if varies else {}
+    return {"eval_episodes": config.eval_episodes, **conditions}
 
 
 def lanes_of_policy(metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any) -> Lanes:
-    """Lanes for playing a policy, from its metadata; see `engine.config.game.Game.lanes_of_policy`."""
-    return game_of(metadata["game"]).lanes_of_policy(metadata, lanes, threads=threads, seed=seed, **others)
+    """Make lanes for playing a policy, from its metadata. `others`: what `ReplaysPolicies.lanes_of_policy` takes."""
+    game = game_of(metadata["game"])
+    if isinstance(game, ReplaysPolicies):
+        return game.lanes_of_policy(metadata, lanes, threads=threads, seed=seed, **others)
+    return make_lanes(config_of_policy(metadata), lanes, threads=threads, seed=seed, evaluation=True)
+
+
+@runtime_checkable
+class HasGuide(Protocol):
+    """A game in which a run may begin some of its episodes with actions that are not the agent's."""
+
+    def make_guide(self, config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:
+        """Return what chooses those actions; None if the run has no such episodes."""
+
+
+def make_guide(config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:
+    """Return the guide of a run; None if it has none."""
+    game = config.game_info
+    return game.make_guide(config, lanes, seed) if isinstance(game, HasGuide) else None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.capabilities import Conditions
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome
@@ -16,7 +19,7 @@ PICTURES_PER_S = 30
 
 
 class PersonControls(Protocol):
-    """What the person presses, as bits of `engine.config.game.PersonKeys`."""
+    """What the person presses, as bits of `engine.config.capabilities.PersonKeys`."""
 
     @property
     def buttons(self) -> int:
@@ -33,7 +36,7 @@ class PlayedGame(Protocol):
     ticks_per_picture: int
     """Ticks between two pictures of a video."""
     stage: str
-    """The option value that is played; empty in games without `engine.config.game.Game.stages`."""
+    """The option value that is played; empty in games without `engine.config.capabilities.HasStages`."""
     outcome: Outcome
     """Of its episodes."""
     actions: list[str]
@@ -45,11 +48,11 @@ class PlayedGame(Protocol):
 
     @property
     def may_pause(self) -> bool:
-        """Whether no environment step is under way."""
+        """Return whether no environment step is under way."""
 
     @property
     def idle(self) -> bool:
-        """Whether the next environment step waits for the person."""
+        """Return whether the next environment step waits for the person."""
 
     @property
     def place(self) -> str:
@@ -72,7 +75,17 @@ class PlayedGame(Protocol):
         """Values to show beside the picture, by name; the name may be empty."""
 
     def thought(self) -> Thought | None:
-        """What a policy is about to do, if that is shown."""
+        """Return what a policy is about to do, if that is shown."""
 
     def close(self) -> None:
         """Release resources."""
+
+
+@runtime_checkable
+class ShowsPolicies(Protocol):
+    """A game that `mario-tui play` shows in another way than step by step, as it shows others."""
+
+    def game_of_policy(
+        self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
+    ) -> PlayedGame:
+        """Make the game of a policy, with the `played_options` that were given."""

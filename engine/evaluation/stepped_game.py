@@ -5,26 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from engine.agents.exploration import random_actions
-from engine.agents.greedy import greedy, mask_illegal
-from engine.config.game import Game
-from engine.config.games import game_of
-from engine.config.reading import make_config
-from engine.config.tasks import config_of_policy, tasks_of
+from engine.agents.exploration import greedy, mask_illegal, random_actions
+from engine.config.capabilities import Conditions, HasStages
+from engine.config.game import Game, game_of
+from engine.config.reading import config_of_policy, make_config, tasks_of
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.factory import describe_task, lanes_of_policy
-from engine.envs.frame_stack import FrameStack
-from engine.envs.lanes import Frames, Lanes
-from engine.envs.played_game import PICTURES_PER_S, PersonControls
+from engine.envs.lanes import Frames, FrameStack, Lanes
+from engine.envs.played_game import PICTURES_PER_S, PersonControls, PlayedGame, ShowsPolicies
 from engine.evaluation.policy import load_policy
 from engine.protocol.messages import Thought
+from engine.protocol.results import EvaluationOrder, PlayOrder
+from engine.runtime.stored_arrays import seed_global_random
+
+_STEPS_PER_S = 10.0
+"""Of games without a pace of their own."""
 
 
 class Player(Protocol):
@@ -150,10 +152,11 @@ class SteppedGame:
         tour = self._tour if stage is None else (stage,)
         task = tour[(episode - 1) % len(tour)]
         metadata = {**self._metadata, self._game.tasks: task}
+        seed_global_random(seed)
         lanes = lanes_of_policy(metadata, 1, threads=1, seed=seed)
         self.close()
         self._lanes, self._tour = lanes, tour
-        self.stage = task if self._game.stages else ""
+        self.stage = task if isinstance(self._game, HasStages) else ""
         self.actions = self._game.action_names(config_of_policy(metadata))
         self._stack = FrameStack(lanes.reset(), lanes.spec.stack)
         self._player = self._new_player(lanes, seed)
@@ -180,7 +183,7 @@ class SteppedGame:
                 self.steps += 1
                 for episode in ended_episodes(step):
                     return episode  # the lanes show the next one already; the picture stays
-                self._stack.push(step.frames, np.zeros(1, np.bool_))
+                self._stack.push(step.frames, step.terminated | step.truncated)
                 player.observe(self._stack.obs)
         self._show(1 - (self._due - self._clock) / self._ticks_per_step)
         return None
@@ -203,6 +206,18 @@ class SteppedGame:
             self._lanes.close()
 
 
+@runtime_checkable
+class HasPace(Protocol):
+    """A game that is watched at a pace of its own."""
+
+    steps_per_s: float
+    """Environment steps per second."""
+
+
+def _pace(game: Game) -> float:
+    return game.steps_per_s if isinstance(game, HasPace) else _STEPS_PER_S
+
+
 def game_of_policy(
     policy: Path,
     metadata: Mapping[str, Any],
@@ -216,7 +231,7 @@ def game_of_policy(
     return SteppedGame(
         metadata,
         lambda lanes, seed: player(network, lanes, epsilon, seed),
-        steps_per_s=steps_per_s or game_of(metadata["game"]).steps_per_s,
+        steps_per_s=steps_per_s or _pace(game_of(metadata["game"])),
     )
 
 
@@ -229,5 +244,15 @@ def game_of_person(
     **options: Any,
 ) -> SteppedGame:
     """The game of a person, with these options of the game. `steps_per_s`: the pace; None for the game's."""
-    metadata = describe_task(make_config({"game": game.name, **options}))
-    return SteppedGame(metadata, new_player, steps_per_s=steps_per_s or game.steps_per_s, presses=controls.presses)
+    metadata = {**options, **describe_task(make_config({"game": game.name, **options}))}
+    return SteppedGame(metadata, new_player, steps_per_s=steps_per_s or _pace(game), presses=controls.presses)
+
+
+def game_to_show(order: EvaluationOrder | PlayOrder, policy: Path, metadata: Mapping[str, Any]) -> PlayedGame:
+    """The game in which the policy of an order plays, maybe with others."""
+    game = game_of(metadata["game"])
+    conditions = Conditions(**{name: getattr(order, name) for name in Conditions.__struct_fields__})
+    if not isinstance(game, ShowsPolicies):
+        return game_of_policy(policy, metadata, conditions.epsilon)
+    others = {"others": [Path(other) for other in order.others]} if order.others else {}
+    return game.game_of_policy(policy, metadata, conditions, **others, **order.own)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import os
 import select
 import socket
@@ -16,14 +18,14 @@ from typing import Self
 import msgspec
 
 from engine.config.run_config import RunConfig
-from engine.errors import UserError
+from engine.errors import ScarceError, UserError
 from engine.protocol.commands import Command, Stop
 from engine.protocol.framing import CutOffError, decode_event, decode_greeting_head, pack, read_message
 from engine.protocol.messages import PROTOCOL, Event, Hello, Log
-from engine.runs.ownership import check_own
-from engine.runs.registry import delete_run
+from engine.runs.marks import check_databases, check_own
+from engine.runs.registry import discard_run
 from engine.runs.run import ACTIVE, CONFIG_FILE, NOT_BEGUN, SILENCE_S, Run
-from engine.runtime.files import open_regular, write_atomically
+from engine.runtime.files import identity_of, is_same, open_regular, write_atomically
 from engine.runtime.text import printable
 
 START_TIMEOUT_S = 30.0
@@ -65,14 +67,17 @@ class HostClient:
     """One connection to a run's host.
 
     `receive` blocks and must be called from one thread; `send` never blocks and may be called from any. Raises
-    `UserError` if the run has no host, or the host does not answer or speaks another protocol version.
+    `UserError` if the run has no host, or the host does not answer within `within_s` or ten seconds, or speaks another
+    protocol version.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, within_s: float = math.inf) -> None:
         record = run.record()
+        self._run, self._folder = run, run.status()
         self._closed = self._has_sent = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(_ANSWER_S)
+        answer_s = min(within_s, _ANSWER_S)
+        self._socket.settimeout(answer_s)
         try:
             self._socket.connect(record.socket)
         except OSError as error:
@@ -82,13 +87,13 @@ class HostClient:
             if run.is_alive():
                 why = error.strerror or error
                 raise UnreachableError(f"{run.name}: its host does not answer at {record.socket} ({why})") from None
-            raise UserError(f"{run.name}: is not running (state: {record.told_state})") from None
+            raise UserError(f"{run.name}: is not running (state: {run.record().told_state})") from None
         self._stream = self._socket.makefile("rb")
         try:
             hello = read_message(self._stream, _decode_greeting)
         except TimeoutError:
             self.close()
-            raise UserError(f"{run.name}: its host did not answer within {_ANSWER_S:.0f} s") from None
+            raise UserError(f"{run.name}: its host did not answer within {answer_s:.1f} s") from None
         except _ENDED:
             self.close()
             raise UnreachableError(f"{run.name}: its host has just exited") from None
@@ -103,12 +108,21 @@ class HostClient:
             self.close()
             spoken = f"speaks protocol version {hello}, not {PROTOCOL}" if isinstance(hello, int) else "does not greet"
             raise UserError(f"{run.name}: its host {spoken}; use the mario-tui that started it")
+        if hello.folder is not None and self._folder is not None and hello.folder != identity_of(self._folder):
+            self.close()
+            named = f"{hello.run} at {hello.path}"
+            raise UserError(f"{run.name}: its record names the host of another run, {named}; was the folder copied?")
         self.hello, self._heard_at = hello, time.monotonic()
 
-    def receive(self) -> Event:
-        """The next event. Raises `HostGone` once the connection has ended, `InvalidMessage` if it is no event."""
+    def receive(self, until: float = math.inf) -> Event:
+        """The next event. Raises `HostGone` once the connection has ended, `InvalidMessage` if it is no event, and
+        `TimeoutError` at that time of `time.monotonic`: then nothing more can be received."""
         try:
-            return self._read()
+            if until < math.inf:
+                self._socket.settimeout(max(1e-3, until - time.monotonic()))
+            event = self._read()
+        except TimeoutError:
+            raise
         except _ENDED as error:
             raise HostGone(str(error)) from None
         except ValueError as error:
@@ -116,10 +130,15 @@ class HostClient:
                 raise HostGone(str(error)) from None
             self.close()
             raise InvalidMessage(_not_a_message(self.hello.run, error)) from None
+        if time.monotonic() > until:
+            raise TimeoutError
+        return event
 
     def _read(self) -> Event:
         event = read_message(self._stream, decode_event)
         self._heard_at = time.monotonic()
+        if isinstance(event, Hello) and self._folder is not None and is_same(Path(event.path), self._folder):
+            self._run.path = Path(event.path)  # it was renamed
         return event
 
     def events(self) -> Iterator[Event]:
@@ -159,7 +178,7 @@ class HostClient:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Return whether `close` was called."""
         return self._closed
 
     def close(self) -> None:
@@ -167,21 +186,27 @@ class HostClient:
         self._closed = True
         with contextlib.suppress(OSError):  # the host has closed it already
             if self._has_sent:
-                self._hand_over()
+                self.hand_over(_HAND_OVER_S)
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def _hand_over(self) -> None:
-        """Wait until the host has read all commands: then it closes the connection, too. If its next event found the
-        connection closed, asyncio would drop commands that it has not read yet."""
+    def hand_over(self, timeout_s: float) -> bool:
+        """Send no more, and wait until the host has read all commands: then it closes the connection, too. If its next
+        event found the connection closed, asyncio would drop commands that it has not read yet.
+
+        Returns whether it has read them within that time. Raises `OSError` if the connection has failed.
+        """
         self._socket.shutdown(socket.SHUT_WR)
-        until = time.monotonic() + _HAND_OVER_S
+        until = time.monotonic() + timeout_s
         waiting = select.poll()
         waiting.register(self._socket, select.POLLIN)
         while (left_s := until - time.monotonic()) > 0:
             with contextlib.suppress(BlockingIOError):  # a thread in `receive` was faster
-                if waiting.poll(1000 * left_s) and not self._socket.recv(_EVENTS_BYTES, socket.MSG_DONTWAIT):
-                    return
+                # Not longer at once: the number of milliseconds is bounded.
+                ready = waiting.poll(1000 * min(left_s, 60.0))
+                if ready and not self._socket.recv(_EVENTS_BYTES, socket.MSG_DONTWAIT):
+                    return True
+        return False
 
     def __enter__(self) -> Self:
         return self
@@ -194,16 +219,16 @@ def _not_a_message(run: str, error: Exception) -> str:
     return f"{run}: its host sent what is no message of mario-tui ({error})"
 
 
-def attach(run: Run) -> HostClient | None:
+def attach(run: Run, within_s: float = math.inf) -> HostClient | None:
     """Connect to a run's host; None if it has none. Waits for a host that is starting or replacing a lost socket.
 
     Raises `UserError` as `HostClient` does.
     """
-    deadline = time.monotonic() + _STARTING_S  # independent of changes of the system clock
+    deadline = time.monotonic() + min(within_s, _STARTING_S)  # independent of changes of the system clock
     while True:
         try:
             if run.is_alive():
-                return HostClient(run)
+                return HostClient(run, within_s)
             if not _is_starting(run) or time.monotonic() > deadline:
                 return None
         except UnreachableError:
@@ -222,7 +247,7 @@ def ask_to_stop(run: Run, reason: str) -> None:
 
 
 def _is_starting(run: Run) -> bool:
-    """Whether its host was just started and has no lock or no socket yet."""
+    """Return whether its host was just started and has no lock or no socket yet."""
     record = run.record()
     fresh = record.state == "starting" or (record.state == "lost" and not run.history_path.exists())
     return fresh and abs(time.time() - record.updated_at) < _STARTING_S
@@ -250,11 +275,13 @@ class HostProcess:
         *,
         config: RunConfig | None = None,
         foreground: bool = False,
+        keep_refused: bool = False,
         notes: Iterable[tuple[str, str]] = (),
         loop: Sequence[int] = (),
     ) -> None:
-        """`config`: new options for a resumed run. `notes`: lines (level, text) for the run's log. `loop`: this process
-        trains; file descriptors from which the host reads its reports, and to which it writes its commands.
+        """`config`: new options for a resumed run. `keep_refused`: keep the folder of a new run whose options turn out
+        not to work, because nobody waits to hear why. `notes`: lines (level, text) for the run's log. `loop`: this
+        process trains; file descriptors from which the host reads its reports, and to which it writes its commands.
 
         Raises `UserError` if the run has a host already, its folder holds foreign files, or no process can be started;
         `OSError` if the folder can't be written.
@@ -264,6 +291,8 @@ class HostProcess:
             command += ["--resume", str(checkpoint)]
         if foreground:
             command += ["--foreground"]
+        if keep_refused:
+            command += ["--keep-refused"]
         for level, text in notes:
             command += ["--note", level, text]
         if loop:
@@ -271,6 +300,8 @@ class HostProcess:
         self.run = run
         self._is_new = checkpoint is None and config is None and not run.history_path.exists()
         check_own(run.path)
+        if not self._is_new:
+            check_databases(run.path, (config or run.description()).sinks)
         # The host inherits the lock, so if several processes resume at once, only one writes its options and starts.
         with run.lock() as lock, open_regular(run.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
             if config is not None:
@@ -291,7 +322,8 @@ class HostProcess:
                     env={"PYTORCH_ENABLE_MPS_FALLBACK": "1", **os.environ, "PYTHONUNBUFFERED": "1"},
                 )
             except OSError as error:
-                raise UserError(f"{run.name}: no process can be started ({error.strerror or error})") from None
+                kind = ScarceError if error.errno in (errno.EAGAIN, errno.ENOMEM) else UserError
+                raise kind(f"{run.name}: no process can be started ({error.strerror or error})") from None
 
     @property
     def ended(self) -> bool:
@@ -330,6 +362,6 @@ class HostProcess:
             said = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
         if never_began:
             with contextlib.suppress(UserError):
-                delete_run(self.run)
+                discard_run(self.run)
         where = f"; see {self.run.log_path}" if self.run.log_path.exists() else ""
         return printable(f"{self.run.name}: its host exited at once{': ' * bool(said)}{said}{where}")

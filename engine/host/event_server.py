@@ -1,4 +1,4 @@
-"""The host's socket: sends events to any number of clients, each at the pace at which it reads.
+"""The host's socket: where it is, and sending events to any number of clients, each at the pace at which it reads.
 
 A client gets all lasting events in order, and the newest of each current kind. The host never waits for a client: the
 backlog is bounded, and a client that falls too far behind gets the whole history again.
@@ -8,16 +8,65 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
+import socket
+import stat
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from engine.protocol.commands import Command, Render
 from engine.protocol.framing import HEADER_BYTES, MAX_COMMAND_BYTES, body_length, decode_command, pack
 from engine.protocol.messages import Current, Event, Frame, Hello, Lasting, Log
+from engine.runs.marks import path_digest
+from engine.runs.run import Run
+from engine.runtime.files import is_own, way_in
+
+_LONGEST_ADDRESS = 100
+"""Bytes in a socket's path: Linux accepts 107, macOS 103."""
+_UNUSED_S = 60.0
+"""A host dates its socket every second. One that was suspended for longer still listens."""
+
+
+def socket_path(run: Run) -> Path:
+    """A short path for the run's socket, in a folder that only this user can enter or replace."""
+    name = f"{path_digest(run.path)}.sock"
+    for folder in _socket_folders():
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            status = folder.lstat()
+            is_private = stat.S_ISDIR(status.st_mode) and is_own(folder) and not status.st_mode & 0o077
+            if is_private and not way_in(folder) and len(os.fsencode(folder / name)) <= _LONGEST_ADDRESS:
+                _remove_abandoned(folder)
+                return folder / name
+    # Another user owns all of them, so make one with a random name. Later hosts find it.
+    safe = next((each for each in (tempfile.gettempdir(), "/tmp") if not way_in(Path(each))), None)
+    return Path(tempfile.mkdtemp(prefix=f"mario-tui-{os.getuid()}.", dir=safe)) / name
+
+
+def _socket_folders() -> Iterator[Path]:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
+        yield Path(runtime) / "mario-tui"
+    for temporary in dict.fromkeys((Path(tempfile.gettempdir()), Path("/tmp"))):  # $TMPDIR may also be too long
+        yield temporary / f"mario-tui-{os.getuid()}"
+        yield from temporary.glob(f"mario-tui-{os.getuid()}.*")
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the sockets of hosts that were killed: nobody has dated them lately, and nobody listens."""
+    for address in folder.glob("*.sock"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            status = address.lstat()
+            if stat.S_ISSOCK(status.st_mode) and status.st_mtime < time.time() - _UNUSED_S:
+                probe.setblocking(False)
+                if probe.connect_ex(os.fsencode(address)) == errno.ECONNREFUSED:
+                    address.unlink()
+
 
 _MAX_LASTING = 4096  # unsent lasting events of one client
 _MIN_FPS, _MAX_FPS = 1.0, 30.0
@@ -49,6 +98,7 @@ class EventServer:
         self._rendering, self._complain = rendering, complain
         self._clients: set[_Client] = set()
         self._server: asyncio.Server | None = None
+        self._address: Path
         # Leave file descriptors for the run itself, which needs them to write checkpoints.
         self._most_clients = min(_MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self.render = Render(on=False)
@@ -61,11 +111,13 @@ class EventServer:
         address.chmod(0o600)
         if self._server is not None:
             self._server.close()
+            if self._address != address:
+                self._address.unlink(missing_ok=True)
         self._address, self._server = address, server
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the socket file still exists."""
+        """Return whether the socket file still exists."""
         return self._address.exists()
 
     def touch(self) -> None:
@@ -110,8 +162,8 @@ class EventServer:
                     self._sum_up_rendering()
                 else:
                     self._obey(command)
-        except (asyncio.IncompleteReadError, OSError):
-            pass  # it has disconnected
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
+            pass  # it has disconnected, or has come while the host ends; asyncio would log that it was cancelled
         except ValueError as error:
             self._complain(f"a client was dropped: it sent an invalid command ({error})")
         finally:

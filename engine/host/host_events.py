@@ -8,17 +8,17 @@ import time
 
 import msgspec
 
-from engine.config.reported_loop import Description
+from engine.config.reading import Description
 from engine.config.run_config import RunConfig
 from engine.host.run_state import RunState
-from engine.protocol.messages import PROTOCOL, Evaluation, Event, Hello, Point, Progress, Summary
+from engine.protocol.messages import PROTOCOL, Evaluation, Event, FinalEvaluation, Hello, Progress, Summary
 from engine.protocol.outcome import Outcome
+from engine.protocol.results import BestEvaluation
 from engine.protocol.sinks import Begin
-from engine.runs.annotation import read_annotation
-from engine.runs.run import BestEvaluation, Run
+from engine.runs.run import HeldRun, Run, read_annotation
 
 
-def hello(run: Run, config: Description, state: RunState) -> Hello:
+def hello(run: HeldRun, config: Description, state: RunState) -> Hello:
     """The run and its history; `state`: what has happened so far."""
     return Hello(
         protocol=PROTOCOL,
@@ -38,11 +38,12 @@ def hello(run: Run, config: Description, state: RunState) -> Hello:
         actions=config.action_names,
         episodes=config.episodes if isinstance(config, RunConfig) else None,
         obeys=state.obeys,
+        folder=run.folder.identity,
     )
 
 
 def begin(run: Run, config: Description, created_at: float) -> Begin:
-    """What sinks are told of the run first."""
+    """Return what sinks are told of the run first."""
     annotation = read_annotation(run)
     return Begin(
         at=time.time(),
@@ -73,19 +74,6 @@ def back_at(progress: Progress, env_steps: int) -> Progress:
     )
 
 
-def point(p: Progress) -> Point:
-    """The chart sample of the newest progress."""
-    return Point(
-        env_steps=p.env_steps,
-        wall_s=p.wall_s,
-        mean_return=p.mean_return,
-        loss=p.loss,
-        q_mean=p.q_mean,
-        env_steps_per_s=p.env_steps_per_s,
-        beta=p.beta,
-    )
-
-
 def recorded(best: Evaluation, outcome: Outcome) -> BestEvaluation | None:
     """The best evaluation, of a game with this outcome, as the run's record has it; None if a figure is not finite."""
     if not all(map(math.isfinite, (best.mean_return, *best.results))):
@@ -93,7 +81,9 @@ def recorded(best: Evaluation, outcome: Outcome) -> BestEvaluation | None:
     return BestEvaluation(best.env_steps, best.episodes, best.clears, best.mean_return, outcome.named(best.results))
 
 
-def summary(p: Progress | None, run: str, reason: str, checkpoint: str | None) -> Summary:
+def summary(
+    p: Progress | None, run: str, reason: str, checkpoint: str | None, result: FinalEvaluation | None
+) -> Summary:
     """The summary of a run that ends because of `reason`; `checkpoint`: the path of its newest. `p` is None if it ends
     before training began."""
     if p is None:
@@ -111,4 +101,5 @@ def summary(p: Progress | None, run: str, reason: str, checkpoint: str | None) -
         updates_per_s=p.updates / wall,
         mean_return=p.mean_return if math.isfinite(p.mean_return) else None,
         checkpoint=checkpoint,
+        result=result,
     )

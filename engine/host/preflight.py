@@ -8,34 +8,77 @@ folder again.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import sys
+import tempfile
+import threading
 from importlib.metadata import version
 from pathlib import Path
 
-from engine.config.ray_cluster import check_cluster
+from engine.config.capabilities import NamesFiles
+from engine.config.features import feature
 from engine.config.run_config import RunConfig, belongs
+from engine.config.runners import torchrun_rank
 from engine.config.sinks import check_sinks, sink_names
-from engine.config.torchrun import torchrun_rank
 from engine.config.user_code import check_code_files
 from engine.errors import UserError
-from engine.monitoring.memory_budget import check_memory, mapped_bytes
+from engine.monitoring.memory_budget import TooLittleMemory, check_memory, mapped_bytes
+from engine.runtime.files import is_full
 from engine.runtime.text import size_text
 
 
 def check_start(config: RunConfig, *, new: bool = True) -> None:
     """Raises `UserError` if the run can't work on this machine. `new`: its files are not written yet."""
+    check_setup(config)
+    _check_memory(config)
+    if config.replay_in_files and new:
+        _check_disk(config)
+
+
+def check_setup(config: RunConfig) -> None:
+    """The part of `check_start` that does not depend on how much memory and disk space others leave."""
     _check_device(config.device)
     _check_threads(config.threads)
     check_sinks(sink_names(config.sinks))
     if config.on_ray:
-        check_cluster(config.ray)
-    config.game_info.check_files(config)
+        feature("ray", "--ray").check_cluster(config.ray)
+    if isinstance(game := config.game_info, NamesFiles):
+        game.check_files(config)
     check_code_files(config.values())
-    _check_memory(config)
-    if config.replay_in_files and new:
-        _check_disk(config)
+
+
+def shortage(folder: Path, size: int, threads: int) -> str:
+    """Return what there is too little of for a run in the folder to train and be kept: it needs `size` bytes and so
+    many threads and processes. Empty if there is enough. Both are tried out, since quotas and limits count, too."""
+    if not _can_be_written(folder, size):
+        return f"disk space: {folder} has room for less than {size_text(size, binary=True)}"
+    began, end = list[threading.Thread](), threading.Event()
+    try:
+        for _ in range(threads):
+            thread = threading.Thread(target=end.wait)
+            thread.start()
+            began.append(thread)
+    except RuntimeError:
+        return f"processes: fewer than {threads} can be started; `ulimit -u` limits processes and threads"
+    finally:
+        end.set()
+        for thread in began:
+            thread.join()
+    return ""
+
+
+def _can_be_written(folder: Path, size: int) -> bool:
+    try:
+        if shutil.disk_usage(folder).free < size:
+            return False
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        return not (is_full(error) or error.errno == errno.EFBIG)  # of others, the start tells more
+    return True
 
 
 def _check_device(device: str) -> None:
@@ -57,7 +100,7 @@ def _check_threads(threads: int | None) -> None:
 
 
 def _is_rocm() -> bool:
-    """Whether PyTorch was built for AMD GPUs."""
+    """Return whether PyTorch was built for AMD GPUs."""
     return "rocm" in version("torch")
 
 
@@ -99,7 +142,7 @@ def _check_disk(config: RunConfig) -> None:
         return  # creating the run's folder will report it
     needed = mapped_bytes(config.buffer_size, config.spec)
     if needed > free:
-        raise UserError(
+        raise TooLittleMemory(
             f"--buffer-size: {config.buffer_size:,} transitions need {size_text(needed)}, and the disk of {folder} "
             f"has {size_text(free)} free; at most {config.buffer_size * free // needed:,} fit"
         )

@@ -7,11 +7,13 @@ frequent ones: ten thousand episodes displace neither an evaluation nor the firs
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from engine.protocol.machine import System
+import msgspec
+
 from engine.protocol.messages import (
     Changed,
     Curriculum,
@@ -19,6 +21,7 @@ from engine.protocol.messages import (
     Evaluation,
     Event,
     Failed,
+    FinalEvaluation,
     Finished,
     Frame,
     Hello,
@@ -31,6 +34,7 @@ from engine.protocol.messages import (
     Progress,
     Ready,
     Saved,
+    System,
     TimeSplits,
 )
 
@@ -157,7 +161,7 @@ class RunState:
         """Update the state with one event."""
         match event:
             case Hello():
-                self.hello = event
+                self.hello = msgspec.structs.replace(event, points=[], events=[])  # these are below, and may be many
                 self.points = Points(event.points, event.points_stride)
                 self.events, self.lane_episodes = EventHistory(), {}
                 for past in event.events:
@@ -190,8 +194,24 @@ class RunState:
                 if place not in self.lane_episodes:
                     self.lane_episodes[place] = deque(maxlen=LANE_EPISODES)
                 self.lane_episodes[place].append(event)
-            case Evaluation() | Changed() | Phase() | Saved() | Log():
+            case Evaluation() | FinalEvaluation() | Changed() | Phase() | Saved() | Log():
                 self.events.append(event)
+
+    def brief(self, most: int) -> RunState:
+        """Return what charts of many runs show, and no more: at most so many points and evaluations, evenly spread,
+        with the newest and the best."""
+        evaluations = [event for event in self.events if isinstance(event, Evaluation)]
+        best = [event for event in evaluations if event.best][-1:]
+        spread = evaluations[:: -max(1, math.ceil(len(evaluations) / most))][::-1]
+        points = self.points.items[:: -max(1, math.ceil(len(self.points.items) / most))][::-1]
+        found = RunState(progress=self.progress, end=self.end, points=Points(points))
+        if self.hello is not None:
+            found.hello = msgspec.structs.replace(self.hello, actions=[], published={}, obeys=None)
+        kept = {id(event) for event in (*spread, *best)}
+        for event in evaluations:
+            if id(event) in kept:
+                found.events.append(event)
+        return found
 
     def rewind(self, env_steps: int) -> None:
         """The run restarts at `env_steps`: drop later points and events, but keep log lines."""
@@ -207,4 +227,6 @@ def _number(numbered: tuple[int, KeptEvent]) -> int:
 
 
 def _stays(event: KeptEvent) -> bool:
-    return isinstance(event, Episode | Changed | Phase) or (isinstance(event, Evaluation) and event.best)
+    return isinstance(event, Episode | FinalEvaluation | Changed | Phase) or (
+        isinstance(event, Evaluation) and event.best
+    )

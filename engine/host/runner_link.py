@@ -1,25 +1,42 @@
-"""The host's end of the queues to the process that trains: sends commands, and hands on reports.
+"""The host's link to what trains: a runner's process that it starts and ends, or a training loop outside the program.
 
-Threads read and write, so the host's event loop never waits for the other process: a multiprocessing queue can't be
-awaited, a process that hangs does not read, and handling a report can take long (a checkpoint's above all).
+Such a loop has started this host, and reports to it; the host can ask it to pause or to stop, and never ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import multiprocessing
+import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Protocol
 
+from engine.config.run_config import RunConfig
+from engine.errors import UserError
 from engine.protocol.commands import Command
-from engine.protocol.failures import describe
-from engine.protocol.messages import Frame, Report
-from engine.runners.message_queue import CommandQueue, ReportQueue
-from engine.runners.parent_link import Outstanding
+from engine.protocol.framing import failure_of
+from engine.protocol.messages import SCREEN_SHAPE, Beat, Done, Failed, Frame, Log, Ready, Report
+from engine.runners.links import (
+    SILENCE_LIMIT_S,
+    START_LIMIT_S,
+    CommandQueue,
+    FrameMailbox,
+    GraceTime,
+    Outstanding,
+    ReportQueue,
+    Silence,
+    main,
+)
+from engine.runs.run import Run
+from engine.runtime.processes import how_it_ended, start_held
 
 POLL_S = 0.5
 
@@ -87,7 +104,7 @@ class RunnerLink(ABC):
         try:
             work(*arguments)
         except Exception as error:
-            self._pass_on(describe(error), loop)
+            self._pass_on(failure_of(error), loop)
             process.kill()
 
     def _read(self, reports: ReportQueue, process: Process, loop: asyncio.AbstractEventLoop) -> None:
@@ -135,3 +152,129 @@ class _Outbox:
                     commands = self._waiting.take()
                 for command in commands:
                     self._queue.put(command)
+
+
+class RunnerProcess(RunnerLink):
+    """One process at a time; call `start` again after it exited."""
+
+    def __init__(
+        self, run: Run, config: RunConfig, *, start_s: float = START_LIMIT_S, beat_s: float = SILENCE_LIMIT_S
+    ) -> None:
+        """`start_s` and `beat_s`: seconds of silence, during the start and later, after which it counts as hung."""
+        super().__init__()
+        self._run, self._config, self._start_s, self._beat_s = run, config, start_s, beat_s
+        self._context = multiprocessing.get_context("spawn")
+        self._screen = FrameMailbox(self._context)
+        self._hung = False
+        self._warning = ""  # since the last beat: what it may wait for
+        self._spawned: SpawnProcess | None = None
+        self._deadline = math.inf  # CLOCK_MONOTONIC, written by the reading thread; silence beyond it means hung
+
+    def start(self, resume_from: Path | None) -> None:
+        """If the system refuses to start the process, or a thread for it, that is reported like its failure."""
+        self.ready, self._hung, self._deadline = False, False, time.monotonic() + self._start_s
+        self._process = self._spawned = None
+        self._warning = ""
+        try:
+            commands, reports = CommandQueue(), ReportQueue()
+            process = self._spawned = self._context.Process(
+                target=main,
+                args=(self._run.look(), self._config, commands, reports, self._screen, resume_from),
+                name="runner",
+            )
+            start_held(process)
+            commands.only_write()  # so that the runner's exit ends a blocked write or read
+            reports.only_read()
+            assert process.pid is not None
+            self._follow(process, commands, reports, partial(self._watch, Silence(process.pid, self._beat_s)))
+        except (OSError, RuntimeError, UserError) as error:
+            self.kill()
+            reason = f"the runner process could not be started ({error})"
+            self.reports.put_nowait(Failed(reason=reason))
+            self.reports.put_nowait(None)
+
+    def picture(self, seen: int) -> Frame | None:
+        found = self._screen.read(seen)
+        if found is None:
+            return None
+        (height, width, _), (index, rgb, thought) = SCREEN_SHAPE, found
+        return Frame(index=index, height=height, width=width, rgb=rgb, thought=thought)
+
+    def how_it_ended(self) -> str:
+        code = None if self._spawned is None else self._spawned.exitcode
+        if self._hung:
+            hung = "hung" if self.ready else f"did not start within {self._start_s:g} s"
+            return f"the runner process {hung}" + (f" ({self._warning})" if self._warning else "")
+        return f"the runner process crashed ({how_it_ended(code)})"
+
+    # ------------------------------------------------------------------------------------------ in threads
+
+    def _take(self, report: Report, loop: asyncio.AbstractEventLoop) -> None:
+        """Also extend the deadline."""
+        self.ready = self.ready or isinstance(report, Ready)
+        least_s = self._beat_s if self.ready else self._start_s
+        match report:
+            case Beat():
+                self._warning = ""
+                self._deadline = time.monotonic() + max(report.within_s, 0.0 if self.ready else least_s)
+            case Log(level="warning", text=text):
+                self._warning = text
+        self._deadline = max(self._deadline, time.monotonic() + least_s)  # a heartbeat may have promised more
+        super()._take(report, loop)
+
+    def _watch(self, silence: Silence, process: Process) -> None:
+        """Kill the process if it hangs."""
+        grace = GraceTime(self._beat_s)
+        while process.is_alive():
+            now, spared = grace.look()
+            if silence.is_too_long(self._deadline, now) and not spared:
+                self._hung = True
+                process.kill()
+            time.sleep(POLL_S)
+
+
+class _Parent:
+    """The process that has started this one. Its end of the queues doesn't tell whether it is alive: processes that it
+    forks inherit them."""
+
+    def __init__(self) -> None:
+        self.pid, self._left = os.getppid(), False
+
+    def is_alive(self) -> bool:
+        return not self._left and os.getppid() == self.pid
+
+    def kill(self) -> None:
+        """Leave it alone: it goes on without this host."""
+        self._left = True
+
+    def join(self) -> None: ...
+
+
+class ReportingLoop(RunnerLink):
+    """`reports`, `commands`: file descriptors of the queues."""
+
+    def __init__(self, reports: int, commands: int) -> None:
+        super().__init__()
+        self._parent, self.ready = _Parent(), True
+        self.pid = self._parent.pid
+        self._queues = CommandQueue.inherited(commands, reads=False), ReportQueue.inherited(reports, reads=True)
+        self._frame: Frame | None = None
+
+    def start(self, resume_from: Path | None) -> None:
+        self._follow(self._parent, *self._queues)
+
+    def picture(self, seen: int) -> Frame | None:
+        frame = self._frame
+        return None if frame is None or frame.index == seen else frame
+
+    def how_it_ended(self) -> str:
+        return "the reporting process ended"
+
+    def _take(self, report: Report, loop: asyncio.AbstractEventLoop) -> None:
+        """Of frames, keep the newest. The end of the run is not that of the process."""
+        if isinstance(report, Frame):
+            self._frame = report
+            return
+        super()._take(report, loop)
+        if isinstance(report, Done | Failed):
+            self._parent.kill()

@@ -17,24 +17,21 @@ import threading
 import time
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from engine.config.reported_loop import Description
-from engine.config.torchrun import torchrun_rank
+from engine.config.reading import Description
+from engine.config.runners import torchrun_rank
+from engine.errors import UserError
 from engine.host import host_events
-from engine.host.address import socket_path
-from engine.host.checkpoint_keeper import CheckpointKeeper
-from engine.host.event_server import EventServer
-from engine.host.reporting_loop import ReportingLoop
-from engine.host.run_files import RunFiles
+from engine.host.event_server import EventServer, socket_path
+from engine.host.run_files import CheckpointKeeper, LogRotation, RunFiles
 from engine.host.run_state import RunState
-from engine.host.runner_link import RunnerLink
-from engine.host.runner_process import RunnerProcess
+from engine.host.runner_link import ReportingLoop, RunnerLink, RunnerProcess
 from engine.monitoring.machine import SystemSampler
 from engine.monitoring.memory_budget import available_bytes, is_low
-from engine.protocol.commands import Command, Pause, Stop
+from engine.protocol.commands import Command, Pause, Resume, Stop
 from engine.protocol.messages import (
     Changed,
     Current,
@@ -43,6 +40,7 @@ from engine.protocol.messages import (
     Episode,
     Evaluation,
     Failed,
+    FinalEvaluation,
     Finished,
     KeptEvent,
     Lanes,
@@ -56,19 +54,20 @@ from engine.protocol.messages import (
     Report,
     Saved,
     TimeSplits,
+    Trained,
     Written,
 )
+from engine.protocol.metrics import METRICS, point_of
+from engine.protocol.results import FinalResult
 from engine.protocol.sinks import Restart
-from engine.runs import checkpoints
-from engine.runs.run import NOT_BEGUN, Run
+from engine.runs import checkpoints, marks
+from engine.runs.run import NOT_BEGUN, NOT_SAVED, HeldRun
 from engine.runtime.text import printable
 from engine.sinks.dispatcher import Dispatcher, sinks_of
 
 log = logging.getLogger("host")
 
 _TICK_S = 1.0
-_RECORD_EVERY_S = 10.0
-"""The record is written at least so often, also while nothing changes."""
 _FLUSH_S = 60.0
 """Maximum time for the last files of a run to be written."""
 
@@ -78,7 +77,7 @@ class Host:
 
     def __init__(
         self,
-        run: Run,
+        run: HeldRun,
         resume_from: Path | None,
         foreground: bool,
         notes: Iterable[tuple[str, str]] = (),
@@ -89,10 +88,10 @@ class Host:
         self._files = RunFiles(run)
         self._config: Description = run.config() if loop is None else run.description()
         self._foreground = foreground
-        self._runner: RunnerLink = loop or RunnerProcess(run.path, run.config())
+        self._runner: RunnerLink = loop or RunnerProcess(run, run.config())
         self._checkpoints = CheckpointKeeper(run, self._config.keep, resume_from)
         self._state = RunState(obeys=None if loop is None else [])
-        self._sinks = Dispatcher(sinks_of(self._config.sinks, self._files.folder), log=self._log)
+        self._sinks = Dispatcher(sinks_of(self._config.sinks, run.folder.way_in), log=self._log)
         self._server = EventServer(
             hello=lambda: host_events.hello(run, self._config, self._state),
             current=lambda: host_events.current(self._state),
@@ -102,27 +101,36 @@ class Host:
         )
         self._failure: Failed | None = None
         self._done: Done | None = None
+        self._result: FinalEvaluation | None = None
+        self._judging = False
+        """Whether the final evaluation plays: training is done, and can neither fail nor be stopped any more."""
         self._stopping = False
         self._stopped_at_start: str | None = None
         """Why the run was stopped while the runner was starting."""
         self._restarts = 0  # since the last checkpoint
         self._restarted = False
-        self._loss = self._q_mean = math.nan
+        self._lasting: dict[str, float] = {}
+        """The last known values of metrics that last."""
+        self._wants: Literal["running", "paused"] = "running"
+        self._log_rotation = LogRotation()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sampler: SystemSampler | None = None
         self._memory_short = self._unreachable = False
+        self._marks = marks.marks_of(run.path)
+        self._at = run.path
+        """Where the run's folder was when clients, checkpoints and marks were told of it."""
         self._notes = list(notes)
         """Log lines (level, text) from before the runner was ready; sent once clients can receive them."""
 
     @property
     def refused(self) -> bool:
-        """Whether a new run failed before its first step because of its options."""
+        """Return whether a new run failed before its first step because of its options."""
         failure, progress = self._failure, self._state.progress
         never_began = (progress is None or not progress.env_steps) and not checkpoints.committed(self._run)
         return failure is not None and failure.usage and never_began and not self._restarted
 
     async def serve(self) -> int:
-        """Supervise until the end. Returns 0 if the run finished or was stopped in order, else 1.
+        """Supervise until the end. Returns 0 if the run finished or was stopped in order and its files say so, else 1.
 
         Raises `UserError`, before record and recording are written, if its checkpoint can't be read.
         """
@@ -141,7 +149,7 @@ class Host:
         finally:
             self._runner.kill()  # still alive only after an exception; this process would wait for it at exit
             self._sinks.close()
-        return 0 if isinstance(end, Finished) else 1
+        return 0 if isinstance(end, Finished) and self._files.work else 1
 
     async def _until_the_end(self) -> Finished | Failed:
         """Serve clients and handle reports until the run is over and all clients know."""
@@ -165,6 +173,9 @@ class Host:
             end = self._conclude()
             if not await asyncio.to_thread(self._files.flush, _FLUSH_S):
                 log.warning("the disk has not answered for %d s; the record of the run may be old", _FLUSH_S)
+            elif not self._files.work:
+                with contextlib.suppress(OSError):
+                    self._files.overwrite_record()
             self._publish(end)
             return end
         finally:
@@ -173,7 +184,7 @@ class Host:
     # ------------------------------------------------------------------------------------------ the runner
 
     def _should_restart(self) -> bool:
-        """Whether the runner was lost during training and a restart may help."""
+        """Return whether the runner was lost during training and a restart may help."""
         return (
             self._done is None
             and not self._stopping
@@ -207,7 +218,7 @@ class Host:
             loop.call_soon_threadsafe(self._parent_gone)
 
     def _parent_gone(self) -> None:
-        if torchrun_rank() is None:
+        if torchrun_rank() is None or self._judging:
             self._stop("the parent process is gone")
         elif not self._stopping:
             # As if this machine was lost: after an orderly stop, torchrun on the others would think it was the end.
@@ -219,22 +230,26 @@ class Host:
         """Stop in order, however often that is requested: a shutdown signals every process, and clients know nothing of
         each other. `at_once`, or while the runner is starting, kill it."""
         first, self._stopping = not self._stopping, True
-        if not self._runner.is_alive or self._done is not None:
+        if not self._runner.is_alive or (self._done is not None and not self._judging):
             return  # it has already exited, or is about to
         if not self._runner.ready:
             self._stopped_at_start = self._stopped_at_start or reason
             self._runner.kill()
         elif at_once:
-            self._failure = self._failed("stopped at once, before its last checkpoint was written")
+            if not self._judging:
+                self._failure = self._failed("stopped at once, before its last checkpoint was written")
             self._runner.kill()
         elif first:
             self._log("info", f"stopping: {reason}")
-            if self._state.progress is not None:  # the runner's next report may come only after an evaluation
+            if (
+                self._state.progress is not None and not self._judging
+            ):  # the runner's next report may come only after an evaluation
                 self._publish(msgspec.structs.replace(self._state.progress, state="stopping"))
             self._runner.send(Stop(reason=reason))
 
     async def _listen(self) -> None:
-        """Listen at a new address and write it into the run's record."""
+        """Listen at the address for the run's path and write it into the record."""
+        self._listens_for = self._run.path
         address = socket_path(self._run)
         await self._server.listen(address)
         self._files.record.socket = str(address)
@@ -243,17 +258,17 @@ class Host:
     async def _handle(self, report: Report) -> None:
         match report:
             case Progress():
-                if self._stopping:
+                if self._stopping and not self._judging:
                     report = msgspec.structs.replace(report, state="stopping")
-                self._loss = report.loss if math.isfinite(report.loss) else self._loss
-                self._q_mean = report.q_mean if math.isfinite(report.q_mean) else self._q_mean
-                self._publish(msgspec.structs.replace(report, loss=self._loss, q_mean=self._q_mean))
+                found = {metric.name: getattr(report, metric.name) for metric in METRICS if metric.lasts}
+                self._lasting |= {name: value for name, value in found.items() if not math.isnan(value)}
+                self._publish(msgspec.structs.replace(report, **self._lasting, wants=self._wants))
                 if report.state != self._files.record.state:
                     self._write_record(report)
             case Lanes() | Members() | TimeSplits() | Curriculum() | Phase() | Saved() | Changed():
                 self._publish(report)
             case Ready():
-                if self._files.record.state == "paused":  # before it crashed
+                if self._wants == "paused":  # before it crashed
                     self._runner.send(Pause())
                 self._runner.send(self._server.render)
                 self._publish(report)
@@ -274,12 +289,28 @@ class Host:
             case Obeys():
                 self._state.obeys = report.commands
                 self._server.resend_history()
+            case FinalEvaluation():
+                self._result = report
+                self._files.record.result = FinalResult.of(report, self._config.outcome)
+                self._sinks.put(report)
+                self._publish(report)
+            case Failed() if self._judging:
+                self._log("warning", f"the final evaluation failed, so the run has no result: {report.reason}")
+            case Failed() if self._done is not None:  # all is saved
+                self._log("warning", report.reason)
             case Failed():
                 self._failure = msgspec.structs.replace(
                     self._failed(report.reason), traceback=report.traceback, usage=report.usage, final=report.final
                 )
+            case Trained():
+                self._done, self._judging = Done(reason=report.reason), True
+                if not self._is_saved:
+                    self._runner.kill()
+                record = self._files.record  # which says from now on that the run is finished if this process ends
+                record.state, record.reason = "judging", report.reason
+                self._write_record()
             case Done():
-                self._done = report
+                self._done, self._judging = report, False
 
     async def _commit(self, written: Written) -> None:
         error = await self._checkpoints.commit(written)
@@ -287,12 +318,20 @@ class Host:
             self._log("error", f"the checkpoint at {written.env_steps:,} could not be committed: {error}")
             return
         self._restarts = 0
-        self._publish(Saved(kind="checkpoint", path=written.final, env_steps=written.env_steps))
+        self._publish(Saved(kind="checkpoint", path=str(self._checkpoints.newest), env_steps=written.env_steps))
         self._files.save_history(self._config, self._state)
+
+    @property
+    def _is_saved(self) -> bool:
+        """Return whether there is a checkpoint of where the run is."""
+        progress = self._state.progress
+        return not self._config.keep or (progress is not None and self._checkpoints.env_steps == progress.env_steps)
 
     def _conclude(self) -> Finished | Failed:
         """Determine how the run ended, and have the record written."""
         progress = self._state.progress
+        if self._judging and self._is_saved and not self._stopping:
+            self._log("warning", f"the run has no result: in its final evaluation {self._runner.how_it_ended()}")
         end: Finished | Failed
         if self._failure is not None:
             end = self._failure
@@ -301,8 +340,8 @@ class Host:
             end = self._finished(progress, self._stopped_at_start if has_trained else NOT_BEGUN)
         elif self._done is None:
             end = self._failed(self._runner.how_it_ended())
-        elif progress is None or (self._config.keep and self._checkpoints.env_steps != progress.env_steps):
-            end = self._failed("the final checkpoint could not be written")
+        elif progress is None or not self._is_saved:
+            end = self._failed(NOT_SAVED)
         else:
             end = self._finished(progress, self._done.reason)
         record = self._files.record
@@ -325,15 +364,21 @@ class Host:
         return Failed(reason=reason, log_path=log_path, checkpoint=checkpoint)
 
     def _finished(self, progress: Progress | None, reason: str) -> Finished:
-        return Finished(summary=host_events.summary(progress, self._run.name, reason, self._checkpoints.newest_path))
+        checkpoint, result = self._checkpoints.newest_path, self._result
+        return Finished(summary=host_events.summary(progress, self._run.name, reason, checkpoint, result))
 
     # ------------------------------------------------------------------------------------------ clients
 
     def _obey(self, command: Command) -> None:
         if isinstance(command, Stop):
             self._stop(command.reason, command.at_once)
-        else:
-            self._runner.send(command)
+            return
+        obeys = self._state.obeys
+        if isinstance(command, Pause | Resume) and (obeys is None or type(command).__name__ in obeys):
+            self._wants = "paused" if isinstance(command, Pause) else "running"
+            if self._state.progress is not None:  # the runner's next report may come only after an evaluation
+                self._publish(msgspec.structs.replace(self._state.progress, wants=self._wants))
+        self._runner.send(command)
 
     def _publish(self, event: Lasting | Current) -> None:
         """Update the state with an event and send it to every client."""
@@ -364,6 +409,7 @@ class Host:
                     ("watch the run's folder", self._watch_folder),
                     ("write metrics", lambda: self._sinks.look(retry=self._files.work)),
                     ("record the progress", self._record),
+                    ("empty run.log", lambda: self._log_rotation.look(self._run.folder.way_in)),
                 ):
                     try:
                         work()
@@ -384,23 +430,24 @@ class Host:
     def _record(self) -> None:
         """Add to charts and files what has changed since the last second."""
         progress = self._state.progress
-        if progress is not None and progress.state == "running":
+        is_running = progress is not None and progress.state == "running"
+        if progress is not None and is_running:
             self._add_point(progress)
-            self._write_record(progress)
-        elif time.time() - self._files.record.updated_at > _RECORD_EVERY_S:  # on another machine, it is a sign of life
-            self._write_record()
+        if self._files.record_is_due:  # also while nothing changes: on another machine, it is a sign of life
+            self._write_record(progress if is_running else None)
         if self._files.history_is_due:
             self._files.save_history(self._config, self._state)
 
     def _add_point(self, progress: Progress) -> None:
         """Add a point to the charts and to the sinks."""
-        self._publish(host_events.point(progress))
+        self._publish(point_of(progress))
         self._sinks.put(progress)
 
     async def _listen_again(self) -> None:
-        """Replace a lost socket: $XDG_RUNTIME_DIR is removed at logout, and temporary folders are cleaned."""
+        """Replace a lost socket: $XDG_RUNTIME_DIR is removed at logout, and temporary folders are cleaned. Another run
+        at the earlier path of a renamed one would take its address."""
         try:
-            if self._server.is_reachable:
+            if self._server.is_reachable and self._listens_for == self._run.path:
                 return
             await self._listen()
         except Exception as error:
@@ -412,10 +459,33 @@ class Host:
             log.info("listening at %s", self._files.record.socket)
 
     def _watch_folder(self) -> None:
-        """End the run if its folder was moved or replaced: further writes would go elsewhere."""
-        if self._files.have_moved():
-            failure = self._failed("its folder was moved or removed")
-            self._failure = msgspec.structs.replace(failure, final=True)
+        """Go on where the run's folder is now. End in order if it is gone, or if another one stands in its place."""
+        before = self._at
+        try:
+            self._at = self._run.look()
+        except (FileNotFoundError, UserError) as error:
+            if self._failure is None:
+                gone = isinstance(error, FileNotFoundError)
+                reason = "its folder was removed, or moved to where it can't be found" if gone else str(error)
+                self._end(reason)
+                self._failure = msgspec.structs.replace(self._failed(reason), final=True)
+            return
+        if self._at == before:
+            return
+        self._checkpoints.follow(before)
+        self._marks |= marks.marks_of(before)  # what is still there
+        marks.move(before, self._at, self._marks)
+        self._server.resend_history()
+        self._log("info", f"the run's folder was moved from {before} to {self._at}")
+        if before.exists() and not before.samefile(self._at):
+            self._end(f"another folder stands at {before}")
+
+    def _end(self, reason: str) -> None:
+        """Stop in order; a loop that can't be told to stop goes on without this host."""
+        if self._state.obeys is None or Stop.__name__ in self._state.obeys:
+            self._stop(reason)
+        else:
+            self._failure = self._failed(reason)
             self._runner.kill()
 
     def _watch_memory(self) -> None:

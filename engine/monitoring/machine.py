@@ -1,44 +1,56 @@
-"""Samples CPU, memory and NVIDIA GPUs; the host does so about once a second."""
+"""Samples CPU, memory and NVIDIA GPUs: the host about once a second, other machines of a run in a process there."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
-from engine.protocol.machine import GPU, System
+from engine.monitoring.memory_budget import memory
+from engine.protocol.messages import GPU, Machine, System
+from engine.runtime.processes import killed_with_parent
+from engine.runtime.threads import CGROUP
 
+_REST_S = 1.0
+_REST_PER_WORK = 100.0
+"""Measuring shared memory takes at most a hundredth of a core."""
 _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
 
 
 class SystemSampler:
     """Samples the machine and the processes of one run: process `pid`, by default this one, and all its descendants."""
 
-    def __init__(self, pid: int | None = None) -> None:
+    def __init__(self, pid: int | None = None, cgroup: Path = CGROUP) -> None:
         self._first = psutil.Process(pid)
         self._known: dict[int, psutil.Process] = {}
-        self._gpus = _GPUs()
+        self._gpus, self._shares, self._cgroup = _GPUs(), _Shares(), cgroup
         psutil.cpu_percent(percpu=True)  # the first call only starts the interval
 
     def sample(self) -> System:
         """Take a sample. CPU usage is averaged over the time since the last call."""
         cpu = 0.0
-        resident = 0
+        held = 0
         for process in self._processes():
             with contextlib.suppress(psutil.Error):
                 cpu += process.cpu_percent()
-                resident += process.memory_info().rss
-        memory = psutil.virtual_memory()
+                held += own_bytes(process) + self._shares.of(process.pid)
+        self._shares.keep(self._known)
+        available, total = memory(self._cgroup)
         gpus, note = self._gpus.sample()
         return System(
             cpu_percent=psutil.cpu_percent(percpu=True),
-            memory_used_bytes=memory.total - memory.available,
-            memory_total_bytes=memory.total,
+            memory_used_bytes=total - available,
+            memory_total_bytes=total,
             run_cpu_percent=cpu,
-            run_memory_bytes=resident,
+            run_memory_bytes=held,
             processes=len(self._known),
             gpus=gpus,
             gpu_note=note,
@@ -53,6 +65,55 @@ class SystemSampler:
 
     def close(self) -> None:
         self._gpus.close()
+        self._shares.close()
+
+
+def own_bytes(process: psutil.Process) -> int:
+    """Resident memory that a process shares with no other. On systems that don't tell, all that is resident."""
+    info = process.memory_info()
+    return int(info.rss - getattr(info, "shared", 0))
+
+
+class _Shares:
+    """The part of shared memory that counts for each process: what several map is divided among them, as in Linux's
+    proportional set size. 0 where the system does not tell.
+
+    The kernel walks through all pages for it (75 ms per GB on two busy cores), so a thread measures, and then rests.
+    """
+
+    def __init__(self) -> None:
+        self._measured: dict[int, int] = {}
+        self._wanted: tuple[psutil.Process, ...] = ()
+        self._closed = threading.Event()
+        threading.Thread(target=self._work, daemon=True, name="memory").start()
+
+    def of(self, pid: int) -> int:
+        """Bytes; 0 until it is measured."""
+        return self._measured.get(pid, 0)
+
+    def keep(self, processes: Mapping[int, psutil.Process]) -> None:
+        """Measure these processes from now on, and no others."""
+        self._wanted = tuple(processes.values())
+        for pid in self._measured.keys() - processes:
+            self._measured.pop(pid, None)
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _work(self) -> None:
+        rest_s = _REST_S
+        while not self._closed.wait(rest_s):
+            began = time.monotonic()
+            for process in self._wanted:
+                with contextlib.suppress(OSError, ValueError, psutil.Error):
+                    self._measured[process.pid] = max(0, _proportional_bytes(process.pid) - own_bytes(process))
+            rest_s = max(_REST_S, _REST_PER_WORK * (time.monotonic() - began))
+
+
+def _proportional_bytes(pid: int) -> int:
+    """The proportional set size. Raises `OSError` if the process is gone, or if the system has no such number."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("Pss:")))
 
 
 class _GPUs:
@@ -73,6 +134,8 @@ class _GPUs:
                 self._note = "CUDA_VISIBLE_DEVICES hides every GPU" if here else "no NVIDIA GPU on this machine"
         except ImportError:
             self._note = "NVML is not installed (nvidia-ml-py)"
+        except pynvml.NVMLError_LibraryNotFound:
+            self._note = "no NVIDIA driver on this machine"
         except Exception as error:  # pynvml creates its error classes at run time; all mean that no GPU can be read
             self._note = f"no NVIDIA GPU: {error}"
 
@@ -129,3 +192,25 @@ def gpu_of(nvml: Any, handle: Any) -> GPU:
         memory_total_bytes=None if memory is None else int(memory.total),
         temperature_c=None if temperature is None else float(temperature),
     )
+
+
+class NodeSampler:
+    """Samples the machine that it is created on."""
+
+    def __init__(self) -> None:
+        killed_with_parent()
+        self._sampler = SystemSampler()
+
+    def sample(self) -> bytes:
+        """A `Machine` as MessagePack. Usage is averaged over the time since the last call."""
+        system = self._sampler.sample()
+        return msgspec.msgpack.encode(
+            Machine(
+                name=socket.gethostname(),
+                cores=len(system.cpu_percent),
+                cpu_percent=sum(system.cpu_percent) / len(system.cpu_percent),
+                memory_used_bytes=system.memory_used_bytes,
+                memory_total_bytes=system.memory_total_bytes,
+                gpus=system.gpus,
+            )
+        )

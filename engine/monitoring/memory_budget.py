@@ -12,8 +12,8 @@ import psutil
 from engine.config.fields import AUTO
 from engine.config.game import Spec
 from engine.config.run_config import RunConfig
-from engine.config.torchrun import processes_here
-from engine.errors import UserError
+from engine.config.runners import processes_here
+from engine.errors import ScarceError, UserError
 from engine.runtime.text import size_text
 from engine.runtime.threads import CGROUP
 
@@ -21,6 +21,9 @@ _PROCESS_BYTES = 700 * 2**20
 """Memory of a runner process with torch and the compiled kernels, measured."""
 _EXTRA_BYTES_ON_DEVICE = 5
 """Additional bytes per transition on a device, where actions and episode starts have wider types."""
+_SAMPLE_BYTES = {"nature": 30, "small": 30, "grid": 220, "paths": 220, "columns": 220, "afterstates": 220}
+_MOST_SAMPLE_BYTES = 400
+"""Memory of an update per sample and byte of an observation, by network: measured; the most of any for others."""
 _LOW_MEMORY = 0.04
 """Fraction of available memory below which a run warns."""
 
@@ -35,16 +38,16 @@ version 1 has a number larger than any memory."""
 
 def available_bytes(cgroup: Path = CGROUP) -> int:
     """Bytes that a new program could allocate, limited by the machine's free memory and the container's limit."""
-    return _memory(cgroup)[0]
+    return memory(cgroup)[0]
 
 
 def is_low(cgroup: Path = CGROUP) -> bool:
-    """Whether little memory is left, on the machine or in the container."""
-    available, total = _memory(cgroup)
+    """Return whether little memory is left, on the machine or in the container."""
+    available, total = memory(cgroup)
     return available < _LOW_MEMORY * total
 
 
-def _memory(cgroup: Path) -> tuple[int, int]:
+def memory(cgroup: Path = CGROUP) -> tuple[int, int]:
     """Bytes available and in total, of the machine or, if that has less, of the container."""
     machine = psutil.virtual_memory()
     for limit_file, used_file, stat_file, prefix in _CGROUP_FILES:
@@ -86,7 +89,7 @@ class DeviceMemory:
 
 
 def fits_device(where: str, transitions: int, spec: Spec, memory: DeviceMemory) -> bool:
-    """Whether to store the replay on the GPU that learns from it.
+    """Return whether to store the replay on the GPU that learns from it.
 
     With `where` = `auto`, if it fits in half of the available memory. With `device`, always; raises `UserError` if it
     does not fit in the available memory.
@@ -107,7 +110,7 @@ def _required_bytes(config: RunConfig, *, with_replay: bool) -> tuple[int, int]:
     """Bytes of this machine's memory per transition of the run, and for everything except the replay."""
     spec = config.spec
     each = replay_bytes(1, spec) if with_replay else 9  # priorities stay in memory
-    sample = spec.stack * spec.frame_bytes * config.game_info.sample_bytes
+    sample = spec.stack * spec.frame_bytes * _SAMPLE_BYTES.get(config.network_name, _MOST_SAMPLE_BYTES)
     batch = config.batch_size * sample // config.accumulate
     here = processes_here(config.processes)
     each = math.ceil(each * here / config.processes)  # ranks on other machines have their own part of the replay
@@ -125,8 +128,8 @@ def estimate_bytes(config: RunConfig) -> tuple[int, int]:
     return rest + replay, replay
 
 
-class TooLittleMemory(UserError):
-    """There may be enough once other programs have ended."""
+class TooLittleMemory(ScarceError):
+    """What a run needs, in memory or for a replay in files, is not free."""
 
 
 def check_memory(config: RunConfig, *, with_replay: bool) -> None:

@@ -1,12 +1,36 @@
-"""Commands: what clients send to a run, and the host passes on to its runner."""
+"""Commands: what clients send to a run, and the host passes on to its runner; and the base class of all messages."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from engine.protocol.message import Message
+T = TypeVar("T")
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """Base class of all messages: immutable, tagged with the class name.
+
+    None refers to one that refers to it, so Python's garbage collector need not look at them: with the messages of
+    hundreds of runs, that would hold up the screen.
+    """
+
+
+def bounded(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """A decoder of msgspec's that raises `msgspec.DecodeError`, as for other invalid data, if it is nested too deeply.
+
+    Also fields that a message doesn't have are read, so any message can be.
+    """
+
+    def decode_bounded(data: bytes) -> T:
+        try:
+            return decode(data)
+        except RecursionError:
+            raise msgspec.DecodeError("nested too deeply") from None
+
+    return decode_bounded
 
 
 class Pause(Message, frozen=True):
@@ -55,7 +79,7 @@ class Set(Message, frozen=True):
 
 
 class Trace(Message, frozen=True):
-    """Record the stopwatch sections of all processes into the run's folder; see `engine.runtime.trace`."""
+    """Record the stopwatch sections of all processes into the run's folder; see `engine.runtime.stopwatch`."""
 
     seconds: float
 

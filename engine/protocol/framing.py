@@ -1,22 +1,31 @@
-"""Messages on a stream: 4 bytes of length (big-endian), then MessagePack. Decoding never executes code.
+"""Messages on a stream: 4 bytes of length (big-endian), then MessagePack; and the message that a failure becomes.
 
-Decoders raise `ValueError` for any bytes that are not a message.
+Decoding never executes code, and decoders raise `ValueError` for any bytes that are not a message.
 """
 
 from __future__ import annotations
 
 import struct
+import traceback
 from collections.abc import Callable
 from typing import IO, TypeVar
 
 import msgspec
 
-from engine.protocol.commands import Command
-from engine.protocol.message import Message, bounded
-from engine.protocol.messages import Event, Hello, Report
-from engine.protocol.play import PlayCommand, PlayReport
-from engine.protocol.results import DistillationReport, EvaluationReport, ExportReport, ProfileReport
+from engine.errors import UserError
+from engine.protocol.commands import Command, Message, bounded
+from engine.protocol.messages import Event, Failed, Hello, Report
+from engine.protocol.results import (
+    CheckReport,
+    DistillationReport,
+    EvaluationReport,
+    ExportReport,
+    PlayCommand,
+    PlayReport,
+    ProfileReport,
+)
 from engine.protocol.sinks import SinkEvent
+from engine.runtime.text import place_of, printable
 
 M = TypeVar("M")
 
@@ -43,6 +52,7 @@ decode_greeting_head = bounded(msgspec.msgpack.Decoder(GreetingHead).decode)
 decode_event = bounded(msgspec.msgpack.Decoder(Event).decode)
 decode_distillation = bounded(msgspec.msgpack.Decoder(DistillationReport).decode)
 decode_evaluation = bounded(msgspec.msgpack.Decoder(EvaluationReport).decode)
+decode_check = bounded(msgspec.msgpack.Decoder(CheckReport).decode)
 decode_export = bounded(msgspec.msgpack.Decoder(ExportReport).decode)
 decode_play = bounded(msgspec.msgpack.Decoder(PlayReport).decode)
 decode_play_command = bounded(msgspec.msgpack.Decoder(PlayCommand).decode)
@@ -85,3 +95,20 @@ def read_message(stream: IO[bytes], decode: Callable[[bytes], M], most: int = MA
     if len(body) < length:
         raise CutOffError("cut off")
     return decode(body)
+
+
+class HopelessError(Exception):
+    """Training can't continue, and a restart from the last checkpoint would fail the same way."""
+
+
+def failure_of(error: BaseException) -> Failed:
+    """The `Failed` message for an exception. A user's error needs no traceback."""
+    usage = isinstance(error, UserError)
+    told = usage or isinstance(error, HopelessError)  # whose text is for people
+    reason = str(error) if told else f"{type(error).__name__}: {error}".split("\n")[0] + place_of(error)
+    return Failed(
+        reason=printable(reason),
+        traceback="" if usage else printable("".join(traceback.format_exception(error)), lines=True),
+        usage=usage,
+        final=usage or isinstance(error, HopelessError),
+    )

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 import engine
-from engine.protocol.message import bounded
-from engine.runtime.digest import digest_of
+from engine.protocol.commands import bounded
+from engine.runtime.files import digest_of
 
 
 class Greeting(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ decode_greeting = bounded(msgspec.msgpack.Decoder(Greeting).decode)
 
 
 def difference(its: Greeting, ours: Greeting) -> str:
-    """What keeps a machine from playing for this one, as a clause; empty if nothing does."""
+    """Return what keeps a machine from playing for this one, as a clause; empty if nothing does."""
     if its.version != ours.version:
         return f"{its.machine} has mario-tui {its.version}, and this machine {ours.version}"
     if its.python != ours.python:
@@ -39,7 +39,7 @@ def difference(its: Greeting, ours: Greeting) -> str:
 
 
 def greeting(node: str = "", *packages: Path) -> Greeting:
-    """What this process is. `packages`: folders of those that it needs besides the engine."""
+    """Return what this process is. `packages`: folders of those that it needs besides the engine."""
     sources = " ".join(map(_digest, (Path(engine.__file__).parent, *packages)))
     return Greeting(socket.gethostname(), node, engine.__version__, sys.version, sources)
 

@@ -1,12 +1,14 @@
 """Messages as the JSON objects that programs read: results of a game stand under their names beside other fields.
 
-`--log-format json` prints lines of events, the sink `json-lines` writes them; commands print what they report.
+`--log-format json` prints lines of events, the sink `json-lines` writes them; commands print what they report. A game,
+or a loop outside the program, may not give its results names that stand for something else (`check_names`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,6 +18,7 @@ from engine.protocol.messages import (
     Evaluation,
     Event,
     Failed,
+    FinalEvaluation,
     Finished,
     Log,
     Phase,
@@ -25,7 +28,7 @@ from engine.protocol.messages import (
 )
 from engine.protocol.outcome import Outcome, mean_keys
 from engine.protocol.results import Evaluated, StudentEvaluation, TaskScore
-from engine.runtime.json_text import json_line
+from engine.runtime.formats import json_line
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -35,9 +38,10 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {
-    Progress: ("progress", ("replay",)),
+    Progress: ("progress", ("replay", "wants", "not_finite")),
     Episode: ("episode", ()),
     Evaluation: ("evaluation", ()),
+    FinalEvaluation: ("final_evaluation", ()),
     Phase: ("phase", ()),
     Changed: ("change", ()),
     Saved: ("checkpoint", ()),
@@ -49,6 +53,19 @@ JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {
 """The events that have a line, its name, and the fields that it leaves out."""
 
 
+EVENT_NAMES = tuple(name for name, _ in JSON_EVENTS.values())
+ALWAYS = ("gap", "summary", "failed")
+"""Events that are told whichever others are wanted: what is missing of these, and how the run ended."""
+_OF_GOALS = ("clears", "clear_rate", "clear_rate_low", "clear_rate_high")
+
+
+def name_of(event: Event | Gap) -> str:
+    """The name of an event in its line; empty if it has none."""
+    content = event.summary if isinstance(event, Finished) else event
+    name, _ = JSON_EVENTS.get(type(content), ("", ()))
+    return name
+
+
 def line_of(event: Event | Gap, outcome: Outcome) -> str | None:
     """The line of an event of a game with this outcome, without a line break; None if it has none."""
     content = event.summary if isinstance(event, Finished) else event
@@ -56,8 +73,14 @@ def line_of(event: Event | Gap, outcome: Outcome) -> str | None:
         return None
     kind, left_out = JSON_EVENTS[type(content)]
     fields = {name: value for name, value in as_fields(content, outcome).items() if name not in left_out}
-    fields = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
-    return json_line({"event": kind, **fields})
+    return json_line({"event": kind, **_without_nan(fields)})
+
+
+def _without_nan(value: Any) -> Any:
+    """The value, or object of values, with None for numbers that are not finite."""
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
@@ -74,14 +97,16 @@ def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
         case Evaluated():
             del fields["outcome"]
             fields |= {name: fields[name] or None for name in ("stage", "emulator")}
-            if outcome.goal is None:
-                fields |= dict.fromkeys(("clears", "clear_rate", "clear_rate_low", "clear_rate_high"))
             fields["tasks"] = [as_fields(task, outcome) for task in message.tasks]
-            own = {}
-            for name, found in fields.pop("results").items():
-                own |= {f"mean_{name}": found.mean, f"mean_{name}_low": found.low, f"mean_{name}_high": found.high}
+            own = interval_keys(mean_keys(fields.pop("results")))
         case Evaluation():
             own = mean_keys(outcome.named(fields.pop("results")))
+        case FinalEvaluation():
+            fields["clear_rate"] = message.clears / message.episodes if message.episodes else None
+            means = {"mean_return": fields.pop("mean_return"), **mean_keys(outcome.named(fields.pop("results")))}
+            own = interval_keys(means)
+        case Summary():
+            own = {"result": None if message.result is None else as_fields(message.result, outcome)}
         case TaskScore():
             own = mean_keys(fields.pop("results"))
         case StudentEvaluation():
@@ -89,8 +114,50 @@ def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
             own = mean_keys(fields.pop("results"))
         case _:
             own = {}
+    if outcome.goal is None:
+        fields |= {name: None for name in _OF_GOALS if name in fields}
     return fields | own
+
+
+class Estimated(Protocol):
+    """A mean or a rate with its 95 % interval."""
+
+    @property
+    def mean(self) -> float: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+def interval_keys(means: Mapping[str, Estimated]) -> dict[str, Any]:
+    """Means with the ends of their intervals, by the keys that they have in JSON lines."""
+    return {
+        key: value
+        for name, found in means.items()
+        for key, value in ((name, found.mean), (f"{name}_low", found.low), (f"{name}_high", found.high))
+    }
 
 
 def _whole(value: float) -> float | int:
     return int(value) if value % 1 == 0 else value
+
+
+_TAKEN = {"event", *Episode.__struct_fields__, "return", "clear"} - {"results", "success", "task"}
+"""Names that stand in JSON lines or TensorBoard tags for something else: a result `return` would be `mean_return`."""
+
+
+def names_of(outcome: Outcome) -> list[str]:
+    """Of results, goal and tasks."""
+    goal = [] if outcome.goal is None else [outcome.goal.name]
+    return [*(result.name for result in outcome.results), *goal, *([outcome.task] if outcome.tasks else [])]
+
+
+def check_names(outcome: Outcome) -> None:
+    """Raises `ValueError` if a name is empty, or stands for something else as well."""
+    names = names_of(outcome)
+    for place, name in enumerate(names):
+        if not name:
+            raise ValueError("a name is empty")
+        if name in _TAKEN or name in names[:place]:
+            raise ValueError(f"the name {name!r} stands for something else already")

@@ -13,70 +13,21 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from engine.protocol.commands import Tunable
-from engine.protocol.machine import Machine, System
-from engine.protocol.message import Message
+from engine.protocol.commands import Message, Tunable, bounded
+from engine.protocol.metrics import Distribution as Distribution
+from engine.protocol.metrics import Point as Point
+from engine.protocol.metrics import Progress as Progress
+from engine.protocol.metrics import ReplayContents as ReplayContents
+from engine.protocol.metrics import State as State
 from engine.protocol.outcome import Outcome
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of these messages; a client refuses a host with another version."""
 
 _MAX_LENGTH = 2**12
 """Of a picture's dimension."""
 
-State = Literal["starting", "running", "paused", "stopping", "silent", "finished", "failed", "lost", "damaged"]
-
-
 # ---------------------------------------------------------------------------------------------- current events
-
-
-class Progress(Message, frozen=True):
-    """Progress of the run. Rates and losses are means over the last report interval. Losses are those of the
-    coordinator's process, NaN before learning. Where others learn too, replay and burn-in are its own times their
-    number."""
-
-    at: float  # unix time
-    state: State
-    env_steps: int
-    frames: int
-    updates: int
-    episodes: int
-    wall_s: float  # training time without pauses, earlier sessions included
-    remaining_s: float | None
-    env_steps_per_s: float
-    frames_per_s: float
-    updates_per_s: float
-    mean_return: float  # over the last 100 episodes
-    best_return: float
-    loss: float
-    q_mean: float
-    epsilon: float  # mean over lanes
-    learning_rate: float
-    replay_size: int
-    replay_capacity: int
-    beta: float
-    burnin_left: int  # environment steps until learning starts
-    random_share: float  # expected share of steps with a random action
-    replay: ReplayContents | None = None  # None before anything can be drawn
-
-
-class Distribution(msgspec.Struct, frozen=True):
-    """A histogram of values between `low` and `high`, the smallest and the largest."""
-
-    low: float
-    high: float
-    median: float
-    shares: Annotated[list[Annotated[float, msgspec.Meta(ge=0, le=1)]], msgspec.Meta(min_length=1, max_length=64)]
-    """Of bins of equal width; the sum is 1."""
-
-
-class ReplayContents(msgspec.Struct, frozen=True):
-    """What the replay of the coordinator's process held at some time within the last seconds."""
-
-    ages: Distribution  # of a draw: environment steps stored since; from 0 to the oldest entry
-    oldest_share: float  # share of draws from the oldest tenth; uniform draws give 0.1
-    priorities: Distribution | None = None  # |TD error| of entries, bins equal on a log scale; None: draws are uniform
-    zero_share: float = 0.0  # share of entries with a TD error of zero, which `priorities` leaves out
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -197,6 +148,10 @@ class Thought(msgspec.Struct, frozen=True):
         _check_size(self.shape, self.seen)
 
 
+SCREEN_SHAPE = (240, 256, 3)
+"""Rows, columns and colours of a game's picture for people."""
+
+
 class Frame(Message, frozen=True):
     """A frame of the rank-0 game: `rgb` holds height x width x 3 bytes, row by row. `play` adds values of the game, by
     name, which may be empty."""
@@ -220,6 +175,43 @@ def _check_size(shape: tuple[int, ...], values: bytes) -> None:
         raise ValueError(f"{len(values):,} values of shape {' x '.join(map(str, shape))}")
 
 
+class GPU(msgspec.Struct, frozen=True):
+    """None for values that a GPU does not report, as MIG slices, virtual and integrated GPUs do."""
+
+    name: str
+    utilisation_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    temperature_c: float | None
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Load of another machine that takes part in the run."""
+
+    name: str
+    cores: int
+    cpu_percent: float  # mean over its cores
+    memory_used_bytes: int
+    memory_total_bytes: int
+    gpus: list[GPU]
+
+
+decode_machine = bounded(msgspec.msgpack.Decoder(Machine).decode)
+
+
+class System(Message, frozen=True):
+    """Load of the machine. `gpu_note` says in one line why `gpus` is empty."""
+
+    cpu_percent: list[float]  # per core
+    memory_used_bytes: int
+    memory_total_bytes: int
+    run_cpu_percent: float  # 100 is one core
+    run_memory_bytes: int
+    processes: int
+    gpus: list[GPU]
+    gpu_note: str
+
+
 # ---------------------------------------------------------------------------------------------- lasting events
 
 
@@ -230,25 +222,13 @@ class Episode(Message, frozen=True):
     lane: int
     env_steps: int  # of the run, at the episode's end
     episode: int  # number within the run, from 1
-    episode_return: float  # as people count it: not scaled or shaped
+    episode_return: float  # as people count it: not scaled or shaped; NaN if it was not finite
     length: int  # environment steps
     success: bool  # it ended by reaching the game's goal
     epsilon: float
     results: tuple[float, ...] = ()  # in the order of `Hello.outcome`
     task: str = ""  # in which it ended, such as a stage
     cleared: list[str] = []  # tasks in which it reached the goal
-
-
-class Point(Message, frozen=True):
-    """One chart sample."""
-
-    env_steps: int
-    wall_s: float
-    mean_return: float
-    loss: float
-    q_mean: float
-    env_steps_per_s: float
-    beta: float
 
 
 class Ready(Message, frozen=True):
@@ -271,6 +251,34 @@ class Evaluation(Message, frozen=True):
     best: bool
     seconds: float
     results: tuple[float, ...] = ()  # means, in the order of `Hello.outcome`
+    solved: bool | None = None  # whether the mean return solves the task; None if it does not tell when
+
+
+class Mean(msgspec.Struct, frozen=True):
+    """A mean over episodes, and its 95 % interval (Student's t), which is NaN for a single episode."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class FinalEvaluation(Message, frozen=True):
+    """The result of a run: the policy that it has chosen, over episodes that neither training nor the choice has seen.
+
+    Without any episode `note` says why, and all numbers are NaN or 0.
+    """
+
+    env_steps: int
+    policy_env_steps: int  # at which the policy was chosen
+    episodes: int
+    clears: int
+    clear_rate_low: float  # 95 % interval (Wilson)
+    clear_rate_high: float
+    mean_return: Mean
+    results: tuple[Mean, ...] = ()  # in the order of `Hello.outcome`
+    starts: str = ""  # where the episodes began, if the game can tell
+    note: str = ""  # why there are fewer episodes than were asked for
+    seconds: float = 0.0
 
 
 class Changed(Message, frozen=True):
@@ -321,6 +329,7 @@ class Summary(msgspec.Struct, frozen=True):
     updates_per_s: float
     mean_return: float | None
     checkpoint: str | None
+    result: FinalEvaluation | None = None
 
 
 class Finished(Message, frozen=True):
@@ -341,7 +350,7 @@ class Failed(Message, frozen=True):
     final: bool = False  # a restart would fail the same way
 
 
-KeptEvent = Ready | Episode | Evaluation | Changed | Phase | Saved | Log | Finished | Failed
+KeptEvent = Ready | Episode | Evaluation | FinalEvaluation | Changed | Phase | Saved | Log | Finished | Failed
 """Lasting events that are kept for clients that attach later, and shown in the log."""
 
 # ---------------------------------------------------------------------------------------------- on attach
@@ -368,13 +377,15 @@ class Hello(Message, frozen=True):
     published: dict[str, int] = {}  # events of each class of `KeptEvent` since the host started, without the end
     episodes: int | None = None  # after which the run ends as well
     obeys: list[str] | None = None  # the commands that a loop outside the program obeys; None: the program trains
+    folder: tuple[int, int] | None = None  # device and inode of the run's; None: the host is of an earlier version
 
 
 # ---------------------------------------------------------------------------------------------- runner to host only
 
 
 class Written(Message, frozen=True):
-    """A complete checkpoint is in the folder `partial`; the host checks it and renames it to `final`."""
+    """A complete checkpoint is in the folder `partial`; the host checks it and renames it to `final`. Both are in the
+    run's folder, by a path of the writer's."""
 
     partial: str
     final: str
@@ -391,6 +402,13 @@ class Obeys(Message, frozen=True):
     """The commands that a training loop outside the program obeys, by the names of their classes."""
 
     commands: list[str]
+
+
+class Trained(Message, frozen=True):
+    """Training is done, and its last checkpoint announced. The final evaluation begins; whatever becomes of it, the run
+    has not failed."""
+
+    reason: str
 
 
 class Done(Message, frozen=True):
@@ -411,6 +429,7 @@ Report = (
     | Curriculum
     | Episode
     | Evaluation
+    | FinalEvaluation
     | Changed
     | Phase
     | Saved
@@ -420,5 +439,6 @@ Report = (
     | Beat
     | Frame
     | Obeys
+    | Trained
     | Done
 )

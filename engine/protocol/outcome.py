@@ -7,10 +7,11 @@ the greeting of a connection, and is stored with a run's recording, so that numb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 MAX_RESULTS = 8
 """Results that a game may declare."""
 MAX_TASKS = 52
@@ -26,6 +27,8 @@ class Result(msgspec.Struct, frozen=True):
     """In JSON lines, TensorBoard tags and files: `x_pos`."""
     label: _Name
     """Stands before the number: `x`."""
+    place: int = 0
+    """More than 0: this tells how far an episode came, and `eval` lists where episodes end, in steps of so many."""
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -50,11 +53,11 @@ class Outcome(msgspec.Struct, frozen=True):
     tasks: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MAX_TASKS)] = ()
     """The names of these tasks, in the game's order."""
 
-    def named(self, values: Sequence[float]) -> dict[str, float]:
+    def named(self, values: Sequence[T]) -> dict[str, T]:
         """Values of results by name, in the order of `results`."""
         return {result.name: value for result, value in zip(self.results, values, strict=False)}
 
 
-def mean_keys(means: Mapping[str, float]) -> dict[str, float]:
+def mean_keys(means: Mapping[str, T]) -> dict[str, T]:
     """The means of results by the keys that they have in JSON lines."""
     return {f"mean_{name}": value for name, value in means.items()}

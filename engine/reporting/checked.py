@@ -1,11 +1,17 @@
-"""What a loop outside the program may say: numbers within bounds, names and text that can be printed. All raise
-`ValueError` with the field and its accepted values."""
+"""What a loop outside the program may say, and why its process ends.
+
+Numbers must be within bounds, names and text printable: all checks raise `ValueError` with the field and its accepted
+values. For what `atexit` closes, Python keeps an exception that nobody has caught, but forgets the status of
+`sys.exit`, so that function is wrapped. Only the main thread counts: in others it ends the thread alone.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
+import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
@@ -13,8 +19,8 @@ from numpy.typing import NDArray
 
 from engine.config.fields import LARGEST
 from engine.envs.episode import LARGEST_RETURN
+from engine.protocol.json_lines import check_names
 from engine.protocol.outcome import Goal, Outcome, Result
-from engine.protocol.result_names import check_names
 from engine.runtime.text import printable
 
 _LONGEST_SIDE = 1024
@@ -22,7 +28,8 @@ _LONGEST_SIDE = 1024
 
 
 def outcome_of(results: Sequence[str], goal: str | None) -> Outcome:
-    """What episodes yield, from the names of results and of the goal. Raises `ValueError` for those of other fields."""
+    """Return what episodes yield, from the names of results and of the goal. Raises `ValueError` for those of other
+    fields."""
     outcome = Outcome(
         results=tuple(Result(name, name) for name in results),
         goal=None if goal is None else Goal(goal, goal),
@@ -77,3 +84,40 @@ def pixels_of(picture: Any) -> NDArray[np.uint8]:
         raise ValueError(f"picture must be uint8 [height, width, 3], got {got}")
     step = math.ceil(max(pixels.shape[:2]) / _LONGEST_SIDE)
     return pixels[::step, ::step]
+
+
+_exit = sys.exit
+_status: Any = None
+
+
+def watch_exit() -> None:
+    """Remember from now on with which status `sys.exit` is called."""
+    global _exit
+    if sys.exit is not _remember:
+        _exit, sys.exit = sys.exit, _remember
+
+
+def program_goes_on() -> None:
+    """The program goes on: if it has called `sys.exit`, it has caught that as well."""
+    global _status
+    if _in_main_thread():
+        _status = None
+
+
+def exit_error() -> BaseException | None:
+    """The exception that has ended the process, as far as it is known; None if nothing is known of a failure."""
+    if _status is not None:
+        return SystemExit(_status)
+    is_console = hasattr(sys, "ps1")  # which no error ends
+    return None if is_console else getattr(sys, "last_value", None)
+
+
+def _remember(status: Any = None, /) -> NoReturn:
+    global _status
+    if _in_main_thread():
+        _status = status
+    _exit(status)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

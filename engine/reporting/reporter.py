@@ -6,6 +6,7 @@ the loop goes on unreported. Importing this does not import torch.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import os
@@ -23,21 +24,29 @@ import msgspec
 import numpy as np
 
 from engine.config.fields import LARGEST, NONE, ConfigError
-from engine.config.reported_loop import ReportedLoop
+from engine.config.reading import ReportedLoop
 from engine.config.run_config import RunConfig
 from engine.config.sinks import check_sinks, sink_names
 from engine.envs.episode import LARGEST_RETURN, EpisodeRecord
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import Command, Pause, Render, Resume, Stop
-from engine.protocol.failures import describe
+from engine.protocol.framing import failure_of
 from engine.protocol.messages import Done, Evaluation, Failed, Frame, Lanes, Log, Obeys, Report
-from engine.reporting.checked import float_of, number_of, option_of, outcome_of, pixels_of, text_of
-from engine.runners.coordination.stats.counters import Counters
-from engine.runners.coordination.stats.lanes import LaneStats
-from engine.runners.message_queue import CommandQueue, ReportQueue
-from engine.runners.parent_link import ParentGoneError, ParentLink
-from engine.runs.registry import create_run, delete_run, name_error
+from engine.reporting.checked import (
+    exit_error,
+    float_of,
+    number_of,
+    option_of,
+    outcome_of,
+    pixels_of,
+    program_goes_on,
+    text_of,
+    watch_exit,
+)
+from engine.runners.coordination.stats import Counters, LaneStats
+from engine.runners.links import CommandQueue, ParentGoneError, ParentLink, ReportQueue
+from engine.runs.registry import create_run, discard_run, name_error
 from engine.runs.run import LARGEST_FILE
 from engine.runtime.text import printable, shortened, size_text
 
@@ -51,7 +60,8 @@ _MOST_LANES = 1024
 
 class Numbers(TypedDict, total=False):
     """What a loop may tell of its progress. What it never tells is left out of panels and curves, and 0 or null in JSON
-    lines."""
+    lines. A measured number that is not finite, such as the loss of a loop that has diverged, is a gap in curves, null
+    in JSON lines, and told by a warning."""
 
     env_steps: int
     frames: int
@@ -59,9 +69,8 @@ class Numbers(TypedDict, total=False):
     updates: int
     """Optimiser steps."""
     loss: float
-    """May be infinite or NaN, which is not shown."""
     q_mean: float
-    """Mean Q-value, or value estimate; may be infinite or NaN as well."""
+    """Mean Q-value, or value estimate."""
     epsilon: float
     learning_rate: float
     replay_size: int
@@ -71,8 +80,9 @@ class Numbers(TypedDict, total=False):
 
 
 _NAMES = Numbers.__annotations__
+_COUNTS = ("env_steps", "frames", "updates", "replay_size", "replay_capacity")
 _BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("env_steps", "frames", "updates", "replay_size", "replay_capacity"), (0, LARGEST)),
+    **dict.fromkeys(_COUNTS, (0, LARGEST)),
     **dict.fromkeys(("epsilon", "beta"), (0, 1)),
     "learning_rate": (0, LARGEST_RETURN),
 }
@@ -80,10 +90,12 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 
 
 class Reporter:
-    """A run of a training loop outside the program, from the start to `close`, or to the end of the `with` block.
+    """A run of a training loop outside the program, from the start to `close`, or to the end of the `with` block or the
+    script, which has failed if its exit status is not 0.
 
     Its methods return at once, but for `wait_if_paused` and `close`, and may be called from one thread. They raise
-    `ValueError`, with the field and its accepted values, for what they can't report.
+    `ValueError`, with the field and its accepted values, for what they can't report. A measured number that is not
+    finite ends no loop: the first of each kind is told by a warning.
 
     Args:
         name: of the run; a number follows if there is such a run.
@@ -135,6 +147,10 @@ class Reporter:
         self._lanes = int(number_of("lanes", lanes, 1, _MOST_LANES))
         self._counters, self._lane_stats = Counters(), LaneStats(self._outcome, 1, self._lanes)
         self._numbers: dict[str, float] = {}
+        self._not_finite: dict[str, int] = {}
+        """Environment steps since when a number of the progress is not finite."""
+        self._warned: set[str] = set()
+        """Names of numbers that were not finite."""
         self._waiting = deque[tuple[int, float, EpisodeRecord] | Report]()
         self._dropped = 0
         self._best: tuple[float, float] = (-math.inf, -math.inf)
@@ -145,21 +161,26 @@ class Reporter:
         self._stop: Stop | None = None
         self._stopped: Stop | None = None
         """What the loop was told of `_stop`: one that never asks ends by itself."""
-        self._running = threading.Event()
-        self._running.set()
+        self._resumed = threading.Condition()
+        self._runs, self._waits = True, False
+        """Under `_resumed`: whether the loop may run, and whether it waits until it may."""
+        self._paused = False
+        """Whether the clock has stopped since it waits."""
         self._end: Done | Failed | None = None
         commands, reports = CommandQueue(), ReportQueue()
         self._run = create_run(described, name, numbered=True)
         try:
             self._host = HostProcess(self._run, loop=(reports.descriptors[0], commands.descriptors[1]))
         except (OSError, UserError):
-            delete_run(self._run)
+            discard_run(self._run)
             raise
         commands.only_read()
         reports.only_write()
         self._queues, self._link = (commands, reports), ParentLink(reports, commands)
         self._thread = threading.Thread(target=self._work, daemon=True, name="mario-tui reporter")
         self._thread.start()
+        watch_exit()
+        atexit.register(self._close_at_exit)
 
     @property
     def name(self) -> str:
@@ -179,8 +200,14 @@ class Reporter:
         for name, value in numbers.items():
             if name not in _NAMES:
                 raise ValueError(f"progress takes {', '.join(_NAMES)}, got {name}")
-            checked[name] = number_of(name, value, *_BOUNDS[name]) if name in _BOUNDS else float_of(name, value)
+            number = float_of(name, value)
+            if name in _BOUNDS and (name in _COUNTS or math.isfinite(number)):
+                number = number_of(name, value, *_BOUNDS[name])
+            checked[name] = number if math.isfinite(number) else math.inf  # NaN is for those that are not told
+        program_goes_on()
         self._numbers.update(checked)
+        for name, number in checked.items():
+            self._watch(name, number)
 
     def episode(
         self,
@@ -196,7 +223,7 @@ class Reporter:
             raise ValueError("success must be False for a Reporter without a goal")
         record = EpisodeRecord(
             lane=int(number_of("lane", lane, 0, self._lanes - 1)),
-            episode_return=number_of("episode_return", episode_return),
+            episode_return=self._measured("episode_return", episode_return),
             length=int(number_of("length", length, 0, LARGEST)),
             success=bool(success),
             task=-1,
@@ -219,17 +246,17 @@ class Reporter:
         with the most successes, then that with the highest return."""
         count = int(number_of("episodes", episodes, 1, LARGEST))
         clears = int(number_of("successes", successes, 0, count if self._outcome.goal else 0))
-        score = clears / count, number_of("mean_return", mean_return)
+        score = clears / count, self._measured("mean_return", mean_return)
         evaluation = Evaluation(
             env_steps=int(self._numbers.get("env_steps", 0)),
             episodes=count,
             clears=clears,
             mean_return=score[1],
-            best=score >= self._best,
+            best=math.isfinite(score[1]) and score >= self._best,
             seconds=number_of("seconds", seconds, 0),
             results=self._in_order(results),
         )
-        self._best = max(score, self._best)
+        self._best = score if evaluation.best else self._best
         self._put(evaluation)
 
     def log(self, text: object) -> None:
@@ -261,27 +288,43 @@ class Reporter:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether somebody wants the loop to end. Only a loop that has asked for this can be stopped from outside."""
+        """Return whether somebody wants the loop to end. Only a loop that has asked for this can be stopped from
+        outside."""
         self._obeyed.add(Stop.__name__)
         self._stopped = self._stop
         return self._stopped is not None
 
     def wait_if_paused(self) -> None:
-        """Wait while somebody has paused the run. Only a loop that has called this can be paused."""
+        """Wait while somebody has paused the run. Only a loop that has called this can be paused, and it is paused once
+        it calls this again."""
         self._obeyed |= {Pause.__name__, Resume.__name__}
-        self._running.wait()
+        with self._resumed:
+            try:
+                while not self._runs:
+                    self._waits = True
+                    self._resumed.wait()
+            finally:
+                self._waits = False
 
     def close(self, error: BaseException | None = None) -> None:
         """End the run, which has failed if there is an `error`. Waits some seconds for the host to write the rest."""
         if self._end is not None:
             return
+        atexit.unregister(self._close_at_exit)
         if error is None:
             self._end = Done(reason=self._why())
         else:  # whatever failed, the loop had begun: the run is kept
-            self._end = msgspec.structs.replace(describe(error), usage=False)
+            self._end = msgspec.structs.replace(failure_of(error), usage=False)
         self._thread.join(_CLOSE_S)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._host.process.wait(_CLOSE_S)
+            if self._host.process.wait(_CLOSE_S) > 0 and error is None:  # one that was killed has been told of
+                self._tell("could not be recorded to its end; is its disk full?")
+
+    def _tell(self, what: str) -> None:
+        """A warning about the run on standard error."""
+        text = f"mario-tui: warning: {self.name} {what}; log: {self._run.log_path}"
+        with contextlib.suppress(OSError, AttributeError):  # no stderr
+            print(printable(text), file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         return self
@@ -289,7 +332,13 @@ class Reporter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, KeyboardInterrupt):
             self._stopped, error = self._stop or Stop(reason="interrupted"), None
+        elif isinstance(error, SystemExit) and error.code in (None, 0):
+            error = None
         self.close(error)
+
+    def _close_at_exit(self) -> None:
+        """End a run that nobody has closed."""
+        self.__exit__(None, exit_error(), None)
 
     def _why(self) -> str:
         steps = int(self._numbers.get("env_steps", 0))
@@ -303,11 +352,35 @@ class Reporter:
         else:
             self._dropped += 1
 
+    def _measured(self, name: str, value: Any) -> float:
+        """The value as a float; NaN, after a warning, if it is none that can be added up."""
+        number = float_of(name, value)
+        if abs(number) <= LARGEST_RETURN:
+            return number
+        self._warn(name)
+        return math.nan
+
+    def _watch(self, name: str, number: float) -> None:
+        """Remember since when a number of the progress is not finite."""
+        if math.isinf(number):
+            self._not_finite.setdefault(name, int(self._numbers.get("env_steps", 0)))
+            self._warn(name)
+        else:
+            self._not_finite.pop(name, None)
+
+    def _warn(self, name: str) -> None:
+        """Tell, once for each name, that a number is not finite."""
+        if name not in self._warned:
+            self._warned.add(name)
+            steps = int(self._numbers.get("env_steps", 0))
+            text = f"{name} is not finite at step {steps:,}: it is left out of means and curves (told once)"
+            self._put(Log(at=time.time(), level="warning", text=text))
+
     def _in_order(self, results: Mapping[str, float] | None) -> tuple[float, ...]:
         names, given = [result.name for result in self._outcome.results], results or {}
         if given.keys() != set(names):
             raise ValueError(f"results must be {', '.join(names) or 'empty'}, got {', '.join(given) or 'none'}")
-        return tuple(number_of(name, given[name]) for name in names)
+        return tuple(self._measured(name, given[name]) for name in names)
 
     # ------------------------------------------------------------------------------------------ in the thread
 
@@ -316,11 +389,9 @@ class Reporter:
             self._report_forever()
         except Exception as error:
             why = "its host is gone" if isinstance(error, ParentGoneError) else f"{type(error).__name__}: {error}"
-            self._running.set()
+            self._let_run(True)
             self._render = Render(on=False)
-            text = f"mario-tui: warning: {self.name} is not reported any more: {why}; log: {self._run.log_path}"
-            with contextlib.suppress(OSError, AttributeError):  # no stderr
-                print(printable(text), file=sys.stderr, flush=True)
+            self._tell(f"is not reported any more: {why}")
         finally:
             for queue in self._queues:
                 queue.close()
@@ -340,7 +411,8 @@ class Reporter:
             if (frame := self._frame) is not None and frame is not shown:
                 shown = frame
                 self._link.send(frame)
-            if commands or end is not None or time.monotonic() - reported_at >= _REPORT_EVERY_S:
+            has_turned = self._turn_clock()
+            if commands or has_turned or end is not None or time.monotonic() - reported_at >= _REPORT_EVERY_S:
                 reported_at = time.monotonic()
                 self._send_progress(is_last=end is not None)
             if end is not None:
@@ -351,22 +423,31 @@ class Reporter:
         match command:
             case Stop():
                 self._stop = command
-                self._resume()
+                self._let_run(True)
             case Render():
                 self._render = command
             case Pause() if Pause.__name__ in self._obeyed:
-                self._counters.stop_clock()
-                self._running.clear()
+                self._let_run(False)
             case Resume() if Resume.__name__ in self._obeyed:
-                self._resume()
+                self._let_run(True)
             case _:
                 obeyed = ", ".join(sorted(self._obeyed)).lower() or "nothing"
                 self._link.log(f"{type(command).__name__.lower()}: the training loop obeys {obeyed}", "warning")
 
-    def _resume(self) -> None:
-        if not self._running.is_set():
-            self._counters.start_clock()
-            self._running.set()
+    def _let_run(self, runs: bool) -> None:
+        with self._resumed:
+            self._runs = runs
+            self._resumed.notify_all()
+
+    def _turn_clock(self) -> bool:
+        """Stop the clock once the loop has paused, and start it again after that. Returns whether it was turned."""
+        with self._resumed:
+            paused = self._waits and not self._runs
+        if paused == self._paused:
+            return False
+        self._paused = paused
+        (self._counters.stop_clock if paused else self._counters.start_clock)()
+        return True
 
     def _send_waiting(self) -> None:
         while self._waiting:
@@ -387,7 +468,7 @@ class Reporter:
         counters.env_steps, counters.frames = int(now.get("env_steps", 0)), int(now.get("frames", 0))
         epsilon = now.get("epsilon", math.nan)
         progress = counters.report(
-            state="stopping" if is_last else "running" if self._running.is_set() else "paused",
+            state="stopping" if is_last else "paused" if self._paused else "running",
             steps=self._steps,
             updates=int(now.get("updates", 0)),
             epsilon=epsilon,
@@ -398,11 +479,13 @@ class Reporter:
             beta=now.get("beta", math.nan),
             burnin_left=0,
         )
+        self._watch("mean_return", progress.mean_return)
         self._link.send(
             msgspec.structs.replace(
                 progress,
                 loss=now.get("loss", math.nan),
                 q_mean=now.get("q_mean", math.nan),
+                not_finite=dict(self._not_finite),
                 remaining_s=progress.remaining_s if self._steps else None,
             )
         )

@@ -1,1 +1,1 @@
-"""Training architectures: `single`, `parallel`, `ddp`, `apex` wire the same actor and learner; `process` starts one."""
+"""Training architectures: `single`, `parallel`, `ddp`, `apex` wire the same actor and learner; `links` starts one."""

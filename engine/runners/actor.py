@@ -1,9 +1,10 @@
-"""The actor: owns lanes, stacks their frames, chooses actions from Q-values, and explores."""
+"""The actor: owns lanes, stacks their frames, chooses actions from Q-values, explores, and shows its first lane."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,18 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.agents.exploration import annealed, hold_starts, random_actions
-from engine.agents.greedy import mask_illegal
-from engine.envs.episode import EpisodeRecord, ended_episodes
-from engine.envs.frame_stack import FrameStack
-from engine.envs.lanes import Frames, Lanes, VectorStep, on_host
+from engine.agents.exploration import annealed, hold_starts, mask_illegal, random_actions
+from engine.envs.episode import EpisodeRecord, add_cleared, ended_episodes
+from engine.envs.lanes import Frames, FrameStack, Lanes, VectorStep, on_host
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import MAX_TASKS
+from engine.runners.links import FrameMailbox
+from engine.runners.shared_state import SharedState
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import check_numbers, restore_generator, stored_array
 
 if TYPE_CHECKING:
-    from engine.envs.guide import Guide
+    from engine.envs.lanes import Guide
+
 
 Policy = Callable[[Frames], Tensor]
 """Q-values [lanes, actions] of observations [lanes, stack, *frame_shape]."""
@@ -164,8 +166,7 @@ class Actor:
         if self._guided.any():
             step = dataclasses.replace(step, from_start=step.from_start & ~self._guided)
             self._guided &= ~ended
-        if step.success.any():
-            self._cleared |= np.where(step.success & (step.tasks >= 0), 1 << step.tasks.clip(0), 0)
+        add_cleared(self._cleared, step)
         episodes = ended_episodes(step, self._cleared)
         self._cleared[ended] = 0
         return step, episodes
@@ -219,3 +220,20 @@ class Actor:
     def close(self) -> None:
         self._thread.shutdown()
         self.env.close()
+
+
+class LiveScreen:
+    """Writes the frames and decisions of member `index` into a mailbox, if it is member 0 and a client wants them."""
+
+    def __init__(self, shared_state: SharedState, index: int, actor: Actor, mailbox: FrameMailbox) -> None:
+        self._shared_state, self._index, self._actor, self._mailbox = shared_state, index, actor, mailbox
+        self._shown_at = float("-inf")  # CLOCK_MONOTONIC
+
+    def show(self) -> None:
+        """Show the frame if it is time. Called between decision and step, so frame and decision match; in a pause the
+        frame is one step ahead."""
+        fps = 0.0 if self._index else self._shared_state.screen_fps
+        now = time.monotonic()
+        if fps and now - self._shown_at >= 1 / fps:
+            self._shown_at = now
+            self._mailbox.write(*self._actor.show(0))

@@ -16,35 +16,36 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.agents import DoubleDQN, Losses
+from engine.agents.double_dqn import DoubleDQN, Losses
 from engine.agents.exploration import member_ladders
-from engine.buffers import ReplayBuffer
+from engine.buffers.replay import ReplayBuffer
+from engine.config.game import options_with
 from engine.config.run_config import RunConfig
-from engine.config.torchrun import processes_here
-from engine.envs.factory import make_lanes
+from engine.config.runners import processes_here
+from engine.envs.factory import make_guide, make_lanes
 from engine.errors import UserError
-from engine.runners.actor import Actor
-from engine.runners.changed_options import unchanged
-from engine.runners.device import resolve_device
-from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.heartbeat import FIRST_S, step_s, update_s
+from engine.runners.actor import Actor, LiveScreen
 from engine.runners.learning.checkpoint import read_extra
-from engine.runners.learning.factory import MakeAgent, make_learner
-from engine.runners.learning.replay_factory import device_of_boards
-from engine.runners.learning.threads import learning_threads
-from engine.runners.live_screen import LiveScreen
-from engine.runners.rehearsal import rehearse_acting, rehearse_learning
-from engine.runners.shared_state import SharedState
-from engine.runners.start import Start
+from engine.runners.learning.factory import (
+    MakeAgent,
+    device_of_boards,
+    make_learner,
+    rehearse_acting,
+    rehearse_learning,
+)
+from engine.runners.links import FrameMailbox
+from engine.runners.shared_state import FIRST_S, SharedState, step_s, update_s
+from engine.runners.start import Start, learning_threads, resolve_device, unchanged
 from engine.runs.checkpoint_state import ARRAYS_FILE
 from engine.runs.checkpoints import reading
-from engine.runtime.safetensors_header import safetensors_header
+from engine.runtime.formats import safetensors_header
 from engine.runtime.stopwatch import stopwatch
+from engine.runtime.stored_arrays import global_random_state, load_global_random_state, seed_global_random
 
 
 def games_fit(config: RunConfig, checkpoint: Path) -> bool:
-    """Whether a checkpoint has games, of the same task and for as many lanes."""
-    options = (*config.task_options, *config.game_info.state_options, "parallel_envs")
+    """Return whether a checkpoint has games, of the same task and for as many lanes."""
+    options = (*config.task_options, *options_with("games", config.game), "parallel_envs")
     with reading(checkpoint / ARRAYS_FILE):
         header, _ = safetensors_header(checkpoint / ARRAYS_FILE)
     return unchanged(config, checkpoint, *options) and bool(header.keys() - {"__metadata__"})
@@ -64,9 +65,10 @@ class ActorLearner:
         config, index = start.config, start.index
         self.config, self._shared_state, self._index, self._log = config, shared_state, index, log
         self.threads = learning_threads(config, processes_here(shared_state.members))
-        env_seed, explore_seed, learn_seed = (int(each) for each in start.seeds.generate_state(3))
+        env_seed, explore_seed, learn_seed, global_seed = (int(each) for each in start.seeds.generate_state(4))
         device = resolve_device(config.device)
         rehearse_acting(config, device, log if index == 0 else lambda text: None)
+        seed_global_random(global_seed)
         env = make_lanes(
             config,
             config.parallel_envs,
@@ -92,7 +94,7 @@ class ActorLearner:
             epsilon_steps=config.epsilon_steps,
             seed=explore_seed,
             noise=config.action_noise,
-            guide=config.game_info.make_guide(config, env, np.random.SeedSequence(explore_seed, spawn_key=(0,))),
+            guide=make_guide(config, env, np.random.SeedSequence(explore_seed, spawn_key=(0,))),
             level=shared_state.level if config.has_curriculum else None,
         )
         self.screen = LiveScreen(shared_state, index, self._actor, mailbox)
@@ -107,6 +109,7 @@ class ActorLearner:
         if fit:
             extra, arrays = read_extra(checkpoint)
             try:
+                load_global_random_state(arrays)
                 if not self._actor.load_state(msgspec.to_builtins(extra.play), arrays):
                     self.learner.replay.end_episodes()
                     self._log("starting new episodes: games of this environment can't be stored in a checkpoint")
@@ -125,7 +128,8 @@ class ActorLearner:
 
     def games_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """State of the games and of exploration for a checkpoint: JSON values and arrays."""
-        return self._actor.state()
+        numbers, arrays = self._actor.state()
+        return numbers, arrays | global_random_state()
 
     def iterate(self, updates: int | None = None) -> list[Losses]:
         """Take one environment step in every lane, and meanwhile `updates` updates (default: all that are due)."""

@@ -2,40 +2,52 @@
 
 Each lane has a ring of the replay, and each transition arrives with the priority that its actor computed; only the
 learner touches the sum tree. To keep `replay_ratio`, whichever side is ahead waits. Actors are processes of this
-machine (`engine.runners.local_actors`) or of a Ray cluster (`engine.runners.ray.actors`).
+machine or of a Ray cluster (`engine.extras.ray.actors`). Here they share replay, weights and counts in memory with
+the learner: each writes its own lanes of the replay and pulls weights when it wants them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
-from engine.agents import Losses
-from engine.buffers import NothingToSample, ReplayBuffer
+from engine.agents.double_dqn import Losses
+from engine.agents.weights import SharedWeights, vector_size
+from engine.buffers.memory import SharedMemory
+from engine.buffers.replay import ReplayBuffer
+from engine.buffers.sampling import NothingToSample
+from engine.config.features import feature
 from engine.config.game import Spec
-from engine.config.ray_cluster import prepare
 from engine.config.run_config import RunConfig
+from engine.config.runners import Choices
+from engine.runners.actor import LiveScreen
+from engine.runners.apex_actor import ApexActor
 from engine.runners.coordination.coordinator import Coordinator
-from engine.runners.coordination.curriculum import curriculum_level_at
-from engine.runners.coordination.stats.processes import MemberInfo
-from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.learning.factory import make_learner
-from engine.runners.learning.threads import learning_threads
-from engine.runners.member_pool import LEAVE_S
-from engine.runners.parent_link import ParentLink
-from engine.runners.rehearsal import rehearse_acting, rehearse_learning
-from engine.runners.shared_state import SharedState
-from engine.runners.start import Start, env_steps_of
-from engine.runs.checkpoint_state import Choices
+from engine.runners.coordination.reporter import MemberInfo
+from engine.runners.coordination.tuning import curriculum_level_at
+from engine.runners.learning.factory import (
+    make_learner,
+    rehearse_acting,
+    rehearse_learning,
+    shared_replay,
+    shared_storage,
+)
+from engine.runners.links import FrameMailbox, ParentLink
+from engine.runners.processes import LEAVE_S, LocalMembers, Role
+from engine.runners.shared_state import FIRST_S, SharedState, step_s
+from engine.runners.start import Start, env_steps_of, learning_threads
 from engine.runtime.stopwatch import stopwatch
+from engine.runtime.threads import thread_budget
 
-_PUBLISH_EVERY_S = 0.1
 _NAP_S = 0.001
+_PUBLISH_EVERY_S = 0.1
 _UPDATES_AT_ONCE = 4
 """Most updates between two looks at commands and reports."""
 
@@ -88,6 +100,7 @@ class Runner:
         )
         self._learner.before_update = link.beat
         self._published_at = 0.0
+        self._observed = self._replay.storage.written.copy()  # [lanes], entries that the agent has observed
         self._taken = 0  # environment steps already counted by the learner
         self._begun_at = env_steps_of(resume_from)
         self._throttle()
@@ -105,12 +118,14 @@ class Runner:
     def close(self) -> None:
         self._actors.close(leave_s=0)  # after an orderly end they have exited already
         self._learner.close()
+        self._coordinator.close()
 
     def _iterate(self) -> list[Losses]:
         learner, shared_state, config = self._learner, self._shared_state, self._config
         learner.settings.follow(shared_state)
         self._actors.collect()
         played = shared_state.played
+        self._observe()
         learner.pace.count(played - self._taken)
         self._taken = played
         self._throttle()
@@ -131,6 +146,15 @@ class Runner:
             self._coordinator.reporter.waited += time.monotonic() - now
         return losses
 
+    def _observe(self) -> None:
+        storage, seen = self._replay.storage, self._observed
+        written = storage.written.copy()
+        if self._config.spec.normalized and (lanes := np.flatnonzero(written > seen)).size:
+            seen = np.maximum(seen, written - storage.capacity)
+            new = [storage.frames[lane, np.arange(seen[lane], written[lane]) % storage.capacity] for lane in lanes]
+            self._learner.agent.observe(np.concatenate(new))
+        self._observed = written
+
     def _throttle(self) -> None:
         """Set how far actors may play ahead of learning, at most to the run's end."""
         learner, config = self._learner, self._config
@@ -143,10 +167,92 @@ class Runner:
 
 def _actors(config: RunConfig, spec: Spec, link: ParentLink, mailbox: FrameMailbox) -> Actors:
     if not config.on_ray:
-        from engine.runners.local_actors import LocalActors
-
         return LocalActors(config, spec, link, mailbox)
-    address = prepare(config.ray)
-    from engine.runners.ray.actors import RayActors  # Ray is an extra, which may not be installed
+    address = feature("ray", "--ray").prepare(config.ray)  # before Ray is imported
+    actors: Actors = feature("ray actors", "--ray")(config, spec, link, mailbox, address)
+    return actors
 
-    return RayActors(config, spec, link, mailbox, address)
+
+@dataclass(frozen=True)
+class _Shared:
+    """What actors need at their start."""
+
+    config: RunConfig
+    spec: Spec
+    shared_state: SharedMemory
+    replay: SharedMemory
+    weights: SharedMemory
+    mailbox: FrameMailbox
+    choices: dict[str, Any]
+    begun_at: int
+
+
+class LocalActors(LocalMembers):
+    """The actors of a run in processes of this machine; see `Actors`."""
+
+    def __init__(self, config: RunConfig, spec: Spec, link: ParentLink, mailbox: FrameMailbox) -> None:
+        self._config, self._spec, self._link, self._mailbox = config, spec, link, mailbox
+        self._state_memory, self._replay_memory, self._weights_memory = SharedMemory(), SharedMemory(), SharedMemory()
+        super().__init__(SharedState(config.num_actors, self._state_memory))
+        self.replay: ReplayBuffer = shared_replay(config, spec, config.num_actors, self._replay_memory)
+
+    def start(self, network: nn.Module, updates: int, choices: Choices, begun_at: int) -> None:
+        self._weights = SharedWeights(vector_size(network), self._weights_memory)
+        self.publish(network, updates)
+        shared = _Shared(
+            self._config,
+            self._spec,
+            self._state_memory,
+            self._replay_memory,
+            self._weights_memory,
+            self._mailbox,
+            choices.state(),
+            begun_at,
+        )
+        self.begin(Role("actor"), _act, (shared,), self._link)
+
+    def publish(self, network: nn.Module, updates: int) -> None:
+        self._weights.publish(network, updates)
+
+    def collect(self) -> None:
+        """Nothing to do: actors store their steps themselves."""
+
+
+def _act(link: ParentLink, index: int, restarts: int, shared: _Shared) -> None:
+    """The main function of actor `index`: plays until told to stop."""
+    config = shared.config
+    shared_state = SharedState(config.num_actors, shared.shared_state)
+    threads = thread_budget(config.parallel_envs, 1, config.num_actors)
+    choices, level = Choices(**shared.choices), shared_state.level
+    actor = ApexActor(config, choices, index, restarts, shared.begun_at, level, threads.lane_threads)
+    storage = shared_storage(config, shared.spec, config.num_actors, shared.replay)
+    storage = storage.part(index * actor.lanes, actor.lanes)
+    storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write
+    weights = SharedWeights(vector_size(actor.network), shared.weights)
+    screen = LiveScreen(shared_state, index, actor.actor, shared.mailbox)
+    played, pulled_at = 0, -config.weight_pull_steps
+    while not shared_state.stopped:
+        shared_state.beat(index, step_s(config) if played else max(FIRST_S, step_s(config)))
+        shared_state.publish_times(index)
+        if shared_state.paused or not shared_state.below_limit:
+            before = time.monotonic()
+            with stopwatch("wait"):
+                time.sleep(_NAP_S)
+            if not shared_state.paused:
+                shared_state.waited[index] += time.monotonic() - before
+            screen.show()
+            continue
+        if played - pulled_at >= config.weight_pull_steps:
+            pulled_at = played
+            updates = weights.pull(actor.network)
+            if updates is not None:
+                shared_state.updates_of[index] = updates
+        epsilon_scale, gamma = shared_state.tuned("epsilon_scale"), shared_state.tuned("gamma")
+        actions = actor.choose(shared_state.env_steps, epsilon_scale, gamma, shared_state.level)
+        screen.show()
+        step = actor.finish(actions)
+        with stopwatch("insert"):
+            storage.append(step.played, step.priorities)
+        shared_state.record(index, actor.lanes, step.game_frames, step.episodes)
+        played += actor.lanes
+    actor.close()

@@ -1,7 +1,10 @@
-"""What an Ape-X actor does in one step: it acts in its lanes and computes the priorities of what it plays.
+"""One Ape-X actor: plays in its lanes and computes the priorities of what it plays (Horgan et al. 2018, section 3).
 
-Local actors (`engine.runners.local_actors`) store each step at once, those on a Ray cluster
-(`engine.runners.ray.remote_actor`) send chunks of them to the learner.
+The Q-values that an actor computes for acting also give the n-step TD errors of its earlier steps. So transitions enter
+the replay with their own priorities, without another forward pass.
+
+Local actors (`engine.runners.apex`) store each step at once, those on a Ray cluster (`engine.extras.ray.remote_actor`)
+send chunks of them to the learner.
 """
 
 from __future__ import annotations
@@ -13,19 +16,80 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.agents.afterstates import set_gamma
 from engine.agents.exploration import member_ladders
-from engine.agents.initial_priorities import TDErrors
-from engine.agents.networks import make_networks
+from engine.agents.networks import make_networks, set_gamma
 from engine.buffers.frames import InitialPriorities
 from engine.config.run_config import RunConfig
+from engine.config.runners import Choices
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Frames, PlayedStep
 from engine.runners.actor import Actor
-from engine.runners.rehearsal import rehearse_acting
-from engine.runs.checkpoint_state import Choices
+from engine.runners.learning.factory import rehearse_acting
 from engine.runtime.stopwatch import stopwatch
+from engine.runtime.stored_arrays import seed_global_random
+
+
+class TDErrors:
+    """n-step TD errors of `lanes` lanes, from the Q-values used for acting; as in `DoubleDQN`, targets lose the share
+    `advantage_learning` of the action gap. It stays the same when the learner's share changes: these priorities hold
+    only until a transition is first sampled."""
+
+    def __init__(self, lanes: int, n_step: int, gamma: float, advantage_learning: float) -> None:
+        self._n_step, self.gamma, self._advantage_learning = n_step, gamma, advantage_learning
+        self._taken = np.zeros((n_step + 1, lanes))
+        """Q-value of the action taken plus the share of its gap, by age; row 0 is the newest."""
+        self._rewards = np.zeros((n_step + 1, lanes))
+        self._length = np.zeros(lanes, np.int64)  # steps of the episode so far, this one included
+
+    def step(
+        self,
+        q_values: NDArray[np.float32],
+        actions: NDArray[np.int64],
+        rewards: NDArray[np.float32],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        failed: NDArray[np.bool_] | None = None,
+    ) -> InitialPriorities:
+        """Add one step of all lanes and return the priorities of the entries whose windows it completes.
+
+        `q_values` [lanes, actions] are those of the observation acted on, -inf for illegal actions; all other arrays
+        are [lanes]. After a truncation, the value of the last observation acted on is used in place of the final
+        observation's, which the actor never computes. It is the final one where the step `failed`: see `PlayedStep`.
+        """
+        lanes = np.arange(actions.size)
+        values = q_values.max(1)
+        for rows in (self._taken, self._rewards):
+            rows[1:] = rows[:-1].copy()
+        taken = q_values[lanes, actions]
+        self._taken[0] = taken + self._advantage_learning * (values - taken)
+        self._rewards[0] = rewards if failed is None else np.where(failed, 0, rewards)
+        self._length += 1
+        ended = terminated | truncated
+        found: list[tuple[NDArray[np.int64], int, NDArray[np.float64]]] = []
+        full = np.flatnonzero(self._length > self._n_step)
+        if full.size:
+            returns = self._discounted(full, self._n_step, 1) + self.gamma**self._n_step * values[full]
+            found.append((full, self._n_step, returns - self._taken[self._n_step, full]))
+        over = np.flatnonzero(ended)
+        counts = np.ones(actions.size, np.int64) if failed is None else 1 - failed  # whether this step does
+        for age in range(self._n_step if over.size else 0):
+            begun = over[(self._length[over] > age) & (age + counts[over] > 0)]
+            bootstrap = np.where(terminated[begun], 0.0, self.gamma ** (age + counts[begun]) * values[begun])
+            found.append((begun, age, self._discounted(begun, age, 0) + bootstrap - self._taken[age, begun]))
+        self._length[ended] = 0
+        return InitialPriorities(
+            lanes=np.concatenate([which for which, _, _ in found] or [lanes[:0]]),
+            ages=np.concatenate([np.full(which.size, age, np.int64) for which, age, _ in found] or [lanes[:0]]),
+            td_errors=np.abs(np.concatenate([errors for _, _, errors in found] or [np.zeros(0)])).astype(np.float32),
+        )
+
+    def _discounted(self, lanes: NDArray[np.int64], oldest: int, newest: int) -> NDArray[np.float64]:
+        """Discounted sum of the rewards from age `oldest` to age `newest`, float64 like `lanes`."""
+        total = np.zeros(lanes.size)
+        for power, age in enumerate(range(oldest, newest - 1, -1)):
+            total += self.gamma**power * self._rewards[age, lanes]
+        return total
 
 
 @dataclass(frozen=True)
@@ -65,12 +129,13 @@ class ApexActor:
         torch.set_num_threads(1)
         rehearse_acting(config, torch.device("cpu"))
         spawned = np.random.SeedSequence(config.seed, spawn_key=(index, restarts, begun_at))  # unlike the learner's
-        seeds = spawned.generate_state(2)
+        seeds = spawned.generate_state(3)
+        seed_global_random(int(seeds[2]))
         env = make_lanes(config, config.parallel_envs, threads=lane_threads, seed=int(seeds[0]))
         self.lanes = env.lanes
         self.network, _ = make_networks(config, env.spec)
         """The policy's network; whoever owns the actor loads newer weights into it."""
-        self.network.requires_grad_(False)
+        self.network.requires_grad_(False).eval()
         fast = choices.device == "cpu" and choices.precision == "bfloat16"
         self._autocast = torch.autocast("cpu", torch.bfloat16) if fast else contextlib.nullcontext()
         self.actor = Actor(
@@ -108,7 +173,9 @@ class ApexActor:
         assert actor.decision is not None
         q_values = actor.decision.q_values.numpy()
         with stopwatch("insert"):
-            priorities = self._errors.step(q_values, actions, step.rewards, step.terminated, step.truncated)
+            priorities = self._errors.step(
+                q_values, actions, step.rewards, step.terminated, step.truncated, step.failed
+            )
         return ActorStep(step.played(frames, actions, masks), priorities, step.game_frames, episodes)
 
     def close(self) -> None:

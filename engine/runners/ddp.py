@@ -10,31 +10,97 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from torch.distributed import FileStore, Store
+
 from engine import __version__
-from engine.agents import Losses
 from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError
+from engine.agents.double_dqn import Losses
+from engine.buffers.memory import SharedMemory
 from engine.config.run_config import RunConfig
-from engine.config.torchrun import torchrun_rank
+from engine.config.runners import torchrun_rank
 from engine.runners.actor_learner import ActorLearner
 from engine.runners.coordination.coordinator import Coordinator
-from engine.runners.coordination.curriculum import curriculum_level_at
-from engine.runners.coordination.stats.processes import MemberInfo
-from engine.runners.device import config_of_rank
-from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.local_ranks import LocalRanks
-from engine.runners.member_pool import LEAVE_S
-from engine.runners.parent_link import ParentLink
-from engine.runners.rank import JOIN_S, Rank, RankJob, Rendezvous
-from engine.runners.rank_group import PLAY, STOP, WAIT
+from engine.runners.coordination.reporter import MemberInfo
+from engine.runners.coordination.tuning import curriculum_level_at
+from engine.runners.links import FrameMailbox, ParentLink
+from engine.runners.processes import LEAVE_S, LocalMembers, Role
+from engine.runners.rank import JOIN_S, PLAY, STOP, WAIT, Rank, RankJob, Rendezvous, join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.start import Start, env_steps_of
-from engine.runners.torchrun.ranks import TorchrunRanks
+from engine.runners.start import Start, config_of_rank, env_steps_of
+from engine.runners.torchrun import TorchrunRanks
 from engine.runs.run import Run
 
-_NAP_S = 0.05
+_EXPLAIN_S, _NAP_S = 2.0, 0.05
+
+
+@dataclass(frozen=True)
+class _LocalRendezvous:
+    """The ranks find each other through a file; see `engine.runners.rank.Rendezvous`."""
+
+    path: Path
+    ranks: int
+
+    shares_state = True
+
+    def join(self, beat: Callable[[], object] = lambda: None) -> Store:
+        store = FileStore(str(self.path), self.ranks)
+        ready = store.add("ready", 1)
+        while ready < self.ranks:  # their environments may take minutes to begin; to form a group gives no sign of life
+            beat()
+            time.sleep(_NAP_S)
+            ready = store.add("ready", 0)
+        return store
+
+
+class LocalRanks(LocalMembers):
+    """The ranks other than 0; see `engine.runners.ddp.Ranks`."""
+
+    shares_state = True
+
+    def __init__(self, run: Path, config: RunConfig, link: ParentLink, mailbox: FrameMailbox) -> None:
+        self._link, self._mailbox, self._memory = link, mailbox, SharedMemory()
+        super().__init__(SharedState(config.num_processes, self._memory))
+        self._run = run
+        self._file = run / ".ranks.partial"
+        self._file.unlink(missing_ok=True)
+        self._rendezvous = _LocalRendezvous(self._file, config.num_processes)
+
+    def start(self, job: RankJob) -> None:
+        arguments = (self._run, job, self._memory, self._mailbox, self._rendezvous)
+        self.begin(Role("rank", first=1, replaced=False), _work, arguments, self._link)
+
+    def join(self) -> Store:
+        return self._rendezvous.join(self._link.beat)
+
+    def why_lost(self) -> str:
+        """Wait for the pool's thread, which reports the lost rank and ends this process."""
+        time.sleep(_EXPLAIN_S)
+        return ""
+
+    def close(self, leave_s: float = LEAVE_S) -> None:
+        super().close(leave_s)
+        self._file.unlink(missing_ok=True)  # only now: NCCL's monitor reads it as long as the group exists
+
+
+def _work(
+    link: ParentLink,
+    index: int,
+    restarts: int,
+    run: Path,
+    job: RankJob,
+    memory: SharedMemory,
+    mailbox: FrameMailbox,
+    rendezvous: _LocalRendezvous,
+) -> None:
+    """The main function of rank `index` > 0."""
+    shared_state = SharedState(rendezvous.ranks, memory)
+    start = job.start_of(run, index, restarts, rendezvous.ranks)
+    join_ranks(start, shared_state, mailbox, rendezvous, link.log).run()
 
 
 class Ranks(Rendezvous, MemberInfo, Protocol):
@@ -122,3 +188,4 @@ class Runner:
     def close(self) -> None:
         self._ranks.close(leave_s=0)  # after an orderly end they have exited already
         self._actor_learner.close()
+        self._coordinator.close()

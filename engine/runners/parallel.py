@@ -15,17 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.agents import Losses
+from engine.agents.double_dqn import Losses
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
-from engine.buffers import SharedMemory
+from engine.buffers.memory import SharedMemory
 from engine.config.run_config import RunConfig
 from engine.runners.actor_learner import ActorLearner
 from engine.runners.coordination.coordinator import Coordinator
-from engine.runners.coordination.curriculum import curriculum_level_at
-from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.coordination.tuning import curriculum_level_at
 from engine.runners.learning.factory import MakeAgent
-from engine.runners.member_pool import LocalMembers, Role
-from engine.runners.parent_link import ParentLink
+from engine.runners.links import FrameMailbox, ParentLink
+from engine.runners.processes import LocalMembers, Role
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start, env_steps_of
 from engine.runtime.stopwatch import stopwatch
@@ -87,6 +86,7 @@ class Runner:
     def close(self) -> None:
         self._others.close(leave_s=0)  # after an orderly end they have exited already
         self._worker.actor_learner.close()
+        self._coordinator.close()
 
 
 class _Worker:

@@ -1,30 +1,169 @@
-"""One rank of a DDP run: an actor and a learner whose updates are those of all ranks.
+"""One rank of a DDP run, an actor and a learner whose updates are those of all ranks; and the process group in which
+the ranks agree before each iteration.
 
-Rank 0 is the coordinator (`engine.runners.ddp`). The others play on the same machine
-(`engine.runners.local_ranks`) or on any (`engine.runners.torchrun`).
+Rank 0 is the coordinator (`engine.runners.ddp`). The others play on the same machine or under torchrun on any
+(`engine.runners.torchrun`). On one machine the ranks share a `SharedState`. On several, each has its own, and with each
+agreement rank 0's orders reach the others, and their counts and episodes reach rank 0.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
 from torch.distributed import Store
 
-from engine.agents import Losses
-from engine.agents.allreduce_dqn import AllreduceDQN
-from engine.config.games import import_plugins
+from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError, needs_all_ranks
+from engine.agents.double_dqn import Losses
 from engine.config.reading import make_config
+from engine.envs.episode import EpisodeRecord
 from engine.runners.actor_learner import ActorLearner
-from engine.runners.device import config_of_rank
-from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.heartbeat import FIRST_S, step_s
-from engine.runners.rank_group import PLAY, SILENCE_S, STOP, WAIT, RankGroup
-from engine.runners.shared_state import SharedState
-from engine.runners.start import Start
+from engine.runners.links import FrameMailbox
+from engine.runners.shared_state import FIRST_S, SharedState, step_s
+from engine.runners.start import Start, config_of_rank
+from engine.runtime.stopwatch import stopwatch
+from engine.runtime.threads import user_calls
+
+PLAY, WAIT, STOP = 0, 1, 2
+SILENCE_S = 60.0
+"""Seconds that the other ranks wait for rank 0, unless it has announced a longer silence."""
+_NAP_S = 0.0002
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+_GRADIENTS_S = 18.0
+"""Seconds that a rank waits for others in an update: more than `FIRST_S`, which the first one may take, and less than
+the host of rank 0 waits for a sign of life (`SILENCE_LIMIT_S`)."""
+_NCCL_S = 60.0
+"""The same for NCCL, which connects in its first operation and ends the process when that takes longer."""
+_NEVER = timedelta(days=1)
+"""For operations whose end is awaited elsewhere. On one machine that is the pool: a suspended rank is not lost."""
+
+
+class RankGroup:
+    """Rank `index` of a group that all ranks create at the same time.
+
+    Args:
+        store: where the ranks find each other.
+        shares_state: whether the ranks have one `SharedState`; then something else notices lost ranks.
+        answer_s: seconds after which a rank that does not answer rank 0 is lost; `RankLostError` is raised then.
+        beat: called while it waits.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        index: int,
+        agent: AllreduceDQN,
+        shared_state: SharedState,
+        *,
+        shares_state: bool,
+        answer_s: float,
+        beat: Callable[[], object],
+    ) -> None:
+        self._index, self._shared_state, self._shares_state, self._beat = index, shared_state, shares_state, beat
+        step_s = self._step_s = user_calls.step_s  # in which a rank answers nobody
+        self._patience_s = (SILENCE_S if index else answer_s) + step_s
+        self._agent = agent
+        self._episodes_sent = 0
+        self.stopped = False
+        """Whether the ranks have agreed to stop. They do not wait for each other any more."""
+        if shares_state:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+        nccl = agent.device.type == "cuda"
+        if nccl:
+            torch.cuda.set_device(agent.device)
+        timeout = _NEVER if shares_state else timedelta(seconds=(_NCCL_S if nccl else _GRADIENTS_S) + step_s)
+        dist.init_process_group(
+            "nccl" if nccl else "gloo", store=store, rank=index, world_size=shared_state.members, timeout=timeout
+        )
+        # On the CPU, whatever device the gradients are on.
+        self._control = dist.new_group(backend="gloo", timeout=_NEVER)
+        agent.broadcast()
+        dist.barrier(self._control)
+
+    @stopwatch("synchronise")
+    def agree(self, due: int, order: int, silence_s: float) -> tuple[int, int]:
+        """Agree with the other ranks.
+
+        Args:
+            due: updates due on this rank.
+            order: rank 0's, or STOP from any rank.
+            silence_s: rank 0's longest time until it agrees again.
+
+        Returns the minimum over ranks of `due`, and the order. Buffers of networks become those of rank 0.
+        """
+        if self.stopped:
+            return 0, STOP
+        state, index = self._shared_state, self._index
+        buffers = self._agent.buffer_numbers()
+        row = np.concatenate([[due, order, silence_s], buffers])
+        if not self._shares_state:
+            ended = int(state.episodes_of[index]) - self._episodes_sent if index else 0
+            row = np.concatenate([row, state.orders(), state.row(index), [ended]])
+        rows = self._gather(row)
+        if index:
+            self._patience_s = float(rows[0, 2]) + self._step_s
+            self._agent.load_buffers(rows[0, 3 : 3 + buffers.size])
+        if not self._shares_state:
+            self._take_over(rows[:, 3 + buffers.size :])
+        self.stopped = bool((rows[:, 1] == STOP).any())
+        return int(rows[:, 0].min()), STOP if self.stopped else int(rows[0, 1])
+
+    def close(self) -> None:
+        """Leave the group in order."""
+        dist.destroy_process_group()
+
+    def _take_over(self, rows: NDArray[np.float64]) -> None:
+        state, index = self._shared_state, self._index
+        orders = state.orders().size
+        if index:
+            state.follow(rows[0, :orders])
+        ended = rows[:, -1].astype(np.int64)
+        if not index:
+            for member, row in enumerate(rows[1:, orders:-1], 1):
+                state.set_row(member, row)
+        if ended.any():
+            episodes = np.zeros((int(ended.max()), EpisodeRecord.NUMBERS))
+            if index:
+                own = state.episodes_after(index, self._episodes_sent)
+                episodes[: len(own)] = own
+                self._episodes_sent += int(ended[index])
+            gathered = self._gather(episodes)
+            if not index:
+                for member, count in enumerate(ended):
+                    state.add_episodes(member, gathered[member, :count])
+
+    def _gather(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The arrays of all ranks, stacked. Gives heartbeats while it waits: for rank 0's evaluation, say."""
+        shared_state, index = self._shared_state, self._index
+        gathered = torch.empty((shared_state.members, *own.shape), dtype=torch.float64)
+        before = time.monotonic()
+        with needs_all_ranks():
+            pending = dist.all_gather(
+                list(gathered.unbind()), torch.from_numpy(own), group=self._control, async_op=True
+            )
+            assert pending is not None
+            while not pending.is_completed():
+                shared_state.beat(index)
+                self._beat()
+                if not self._shares_state and time.monotonic() - before > self._patience_s:
+                    raise RankLostError
+                time.sleep(_NAP_S)
+            pending.wait()
+        shared_state.waited[index] += time.monotonic() - before
+        shared_state.beat(index)
+        return gathered.numpy()
+
 
 JOIN_S = 5.0
 """Seconds that a rank waits before it leaves because of another one's SIGTERM: if a machine joins, torchrun is about to
@@ -47,8 +186,7 @@ class RankJob(msgspec.Struct, frozen=True):
     level: float  # of the curriculum
 
     def start_of(self, run: Path, index: int, restarts: int, ranks: int) -> Start:
-        """What rank `index` > 0 of `ranks` begins with; `restarts`: how many of this index were lost before."""
-        import_plugins()
+        """Return what rank `index` > 0 of `ranks` begins with; `restarts`: how many of this index were lost before."""
         config = config_of_rank(make_config(self.options), index)
         return Start(
             run,
@@ -66,7 +204,7 @@ class Rendezvous(Protocol):
 
     @property
     def shares_state(self) -> bool:
-        """Whether the ranks have one `SharedState`, in memory that they share."""
+        """Return whether the ranks have one `SharedState`, in memory that they share."""
 
     def join(self) -> Store:
         """Called by each rank when it is ready; waits for the others. Returns the store to form the group with."""
@@ -102,7 +240,7 @@ class Rank:
 
     @property
     def stopped(self) -> bool:
-        """Whether the ranks have agreed to stop."""
+        """Return whether the ranks have agreed to stop."""
         return self._group.stopped
 
     def iterate(self, order: int = PLAY, silence_s: float = SILENCE_S) -> list[Losses]:
@@ -125,7 +263,7 @@ class Rank:
         """Called with rank 0's heartbeats, and the seconds until the next one: others that wait during an evaluation
         must not take it for lost."""
         due = within_s > SILENCE_S or time.monotonic() - self._agreed_at > _TOUCH_S
-        if due and not self._iterating:
+        if due and not self._iterating and threading.current_thread() is threading.main_thread():
             self.iterate(WAIT, max(within_s, SILENCE_S))
 
     def leave(self) -> None:

@@ -1,5 +1,6 @@
-"""State of a run's processes: orders from the coordinator; counts, heartbeats and episodes from each member. It lies in
-memory that they share. On several machines each has a copy, and `engine.runners.rank_group` keeps them up to date.
+"""State that a run's processes share: orders from the coordinator; counts, heartbeats and episodes from each member.
+
+On several machines each has a copy, and `engine.runners.rank` keeps them up to date.
 
 Every number has exactly one writer, so there are no locks, no writer waits for a reader, and a killed process leaves
 nothing inconsistent. A number that announces others is written after them and read before them, with a `fence` between.
@@ -12,18 +13,51 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
-from typing import get_args
+from typing import Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.memory import HostMemory, Layout, Memory
+from engine.config.run_config import RunConfig
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.commands import Tunable
-from engine.runners.heartbeat import HEARTBEAT_S
-from engine.runtime.fence import fence
-from engine.runtime.stopwatch import stopwatch
-from engine.runtime.trace import record_until
+from engine.runtime.processes import fence
+from engine.runtime.stopwatch import record_until, stopwatch
+
+HEARTBEAT_S = 4.0
+"""Seconds between two heartbeats."""
+FIRST_S = 15.0
+"""The same for the first step and the first update, in which devices load their libraries; kernels are compiled before
+(`engine.runners.learning.factory`). Must be less than the host's own limit (`SILENCE_LIMIT_S` in
+`engine.runners.links`), since a coordinator may wait for this process."""
+_SAMPLE_S = 0.005
+"""For each sample of an update: about twenty times what one core needs."""
+
+
+@runtime_checkable
+class StartsSlowly(Protocol):
+    """A game whose lanes may take up to a second each to begin an episode, and compile nothing for it."""
+
+    def starts_slowly(self, config: RunConfig) -> bool:
+        """Return whether those of a run do."""
+
+
+def starts_slowly(config: RunConfig) -> bool:
+    """Return whether each lane of a run takes up to a second to begin an episode."""
+    game = config.game_info
+    return isinstance(game, StartsSlowly) and game.starts_slowly(config)
+
+
+def step_s(config: RunConfig) -> float:
+    """Upper limit for the seconds between two steps of a member."""
+    return HEARTBEAT_S + (config.parallel_envs if starts_slowly(config) else 0)
+
+
+def update_s(batch_size: int) -> float:
+    """Upper limit for the seconds that an update takes."""
+    return HEARTBEAT_S + _SAMPLE_S * batch_size
+
 
 TUNABLE: tuple[str, ...] = get_args(Tunable)
 
@@ -155,7 +189,7 @@ class SharedState:
 
     @property
     def below_limit(self) -> bool:
-        """Whether members are below the limit set by `limit_env_steps`."""
+        """Return whether members are below the limit set by `limit_env_steps`."""
         return self.env_steps_left > 0
 
     @property
@@ -178,15 +212,15 @@ class SharedState:
         return None if np.isnan(value) else value
 
     def tunings(self, name: Tunable) -> int:
-        """How often a setting was changed. Setting the same value again counts, since beta anneals in between. A value
-        read after this is at least as new."""
+        """Return how often a setting was changed. Setting the same value again counts, since beta anneals in between. A
+        value read after this is at least as new."""
         tunings = int(self._tunings[TUNABLE.index(name)])
         fence()
         return tunings
 
     @property
     def changes(self) -> int:
-        """How often any setting was changed. What is read after this is at least as new."""
+        """Return how often any setting was changed. What is read after this is at least as new."""
         changes = int(self._tunings.sum())
         fence()
         return changes

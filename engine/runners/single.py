@@ -7,9 +7,8 @@ from pathlib import Path
 from engine.config.run_config import RunConfig
 from engine.runners.actor_learner import ActorLearner, games_fit
 from engine.runners.coordination.coordinator import Coordinator
-from engine.runners.coordination.curriculum import curriculum_level_at
-from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.parent_link import ParentLink
+from engine.runners.coordination.tuning import curriculum_level_at
+from engine.runners.links import FrameMailbox, ParentLink
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start, env_steps_of
 
@@ -47,6 +46,7 @@ class Runner:
 
     def close(self) -> None:
         self._actor_learner.close()
+        self._coordinator.close()
 
 
 def _beats_until_stopped(link: ParentLink) -> bool:

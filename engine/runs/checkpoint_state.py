@@ -1,22 +1,37 @@
-"""What a checkpoint's `state.json` may say. The file may be foreign: every field has a type and a range, so that
-nothing that is read back can stop a run, or make its figures infinite. Does not import torch.
+"""What a checkpoint may say, checked before a run is resumed from it. Does not import torch.
+
+The files may be foreign. Checksums tell that they are as somebody wrote them, not that a run did: whoever edits a file
+can make the manifest anew. So every field of `state.json` has a type and a range, so that nothing that is read back can
+stop a run, or make its figures infinite. What only the runner knows, such as the shapes of its network and the states
+of its games, it checks when it loads them.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict, dataclass
+from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from engine.config.common_options import TUNABLE_BOUNDS
+from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
+from engine.config.runners import Choices
 from engine.protocol.outcome import MAX_RESULTS, MAX_TASKS
-from engine.runs.checkpoints import reading
-from engine.runs.run import Score
+from engine.protocol.results import Score
+from engine.runs.checkpoints import POLICY_FILE, CheckpointError, Manifest, check_policy, reading
+from engine.runs.replay_file import check_replay
+from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime.files import read_bounded
+from engine.runtime.formats import TensorEntry
+from engine.runtime.stored_arrays import (
+    LARGEST_COUNT,
+    LARGEST_OBSERVATION,
+    LARGEST_REWARD,
+    LARGEST_WEIGHT,
+    check_tensors,
+)
 
 STATE_FILE, ARRAYS_FILE, REPLAY_FILE = "state.json", "lanes.safetensors", "replay.safetensors"
 ONLINE_FILE, TARGET_FILE, OPTIMIZER_FILE = "online.safetensors", "target.safetensors", "optimizer.safetensors"
@@ -58,19 +73,6 @@ class Generator(msgspec.Struct):
     uinteger: _Word
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What was chosen by timing updates when a run began; `device` is the device type that it was chosen on."""
-
-    device: Annotated[str, msgspec.Meta(max_length=16)]
-    precision: Literal["float32", "bfloat16", "float16"]
-    batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**16)]
-    threads: Annotated[int, msgspec.Meta(ge=1, le=2**12)]
-
-    def state(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 class Scaler(msgspec.Struct, omit_defaults=True):
     """The state of PyTorch's gradient scaler; empty if there is none."""
 
@@ -106,15 +108,6 @@ class KeptLane(msgspec.Struct):
     clears: Total
     returns: Annotated[list[Score], msgspec.Meta(max_length=SHOWN_RETURNS)]
     best_results: Annotated[dict[str, Score], msgspec.Meta(max_length=MAX_RESULTS)] = {}
-    best_x: Total = 0
-    """This and the next one: in checkpoints of versions in which games did not declare their results."""
-    best_score: Total = 0
-
-    def fields(self) -> dict[str, Any]:
-        """The fields of this version."""
-        earlier = {"x_pos": float(self.best_x), "score": float(self.best_score)}
-        best = self.best_results or {name: value for name, value in earlier.items() if value}
-        return {"episodes": self.episodes, "best": self.best, "clears": self.clears, "best_results": best}
 
 
 class KeptTask(msgspec.Struct):
@@ -214,3 +207,86 @@ def read_state(folder: Path) -> CheckpointState:
     path = folder / STATE_FILE
     with reading(path):  # msgspec's own decoder doesn't read -Infinity, the best return of no episode
         return msgspec.convert(json.loads(read_bounded(path, _MAX_STATE_BYTES)), CheckpointState)
+
+
+_SLOTS = ("step", "exp_avg", "exp_avg_sq")
+"""Tensors of the optimiser for each parameter, `<index>.<slot>`."""
+_UPPER = {"step": LARGEST_COUNT, "exp_avg_sq": LARGEST_WEIGHT}
+"""Upper bounds of tensors that are never negative, by the last part of their names."""
+
+
+def check_contents(checkpoint: Path, manifest: Manifest) -> None:
+    """Raises `CheckpointError`, or `UserError` for the options, that names the file and what is wrong with it."""
+    config, state = read_config(checkpoint / CONFIG_FILE), read_state(checkpoint)
+    for name, found, wanted in (
+        ("updates", state.updates, manifest.updates),
+        ("env_steps", state.extra.counters.env_steps, manifest.env_steps),
+    ):
+        if found != wanted:
+            raise _damaged(checkpoint, f"{name} must be {wanted:,}, as in its manifest, got {found:,}")
+    _check_policy(checkpoint / POLICY_FILE, config)
+    online = _tensors(checkpoint / ONLINE_FILE)
+    for name in (TARGET_FILE, POLICY_FILE):
+        if _layout(_tensors(checkpoint / name)) != _layout(online):
+            raise _damaged(checkpoint / name, f"its tensors must have the shapes and dtypes of those in {ONLINE_FILE}")
+    _check_optimizer(checkpoint / OPTIMIZER_FILE, online)
+    if (checkpoint / REPLAY_FILE).exists():
+        with reading(checkpoint / REPLAY_FILE):
+            check_replay(checkpoint / REPLAY_FILE, config.spec, config.n_step)
+    _tensors(checkpoint / ARRAYS_FILE, LARGEST_REWARD)
+
+
+def _check_policy(path: Path, config: RunConfig) -> None:
+    said = check_policy(path)
+    wanted = {
+        "game": config.game,
+        "network": config.network_name,
+        "frame_shape": list(config.spec.frame_shape),
+        "stack": config.spec.stack,
+    }
+    for name, value in wanted.items():
+        if said[name] != value:
+            raise _damaged(path, f"{name} must be {value}, as its options say, got {said[name]}")
+
+
+def _check_optimizer(path: Path, online: dict[str, TensorEntry]) -> None:
+    """Its tensors belong to the network's parameters; those that are no parameters have none."""
+    held = _tensors(path)
+    by_index: dict[str, dict[str, TensorEntry]] = {}
+    for name, entry in held.items():
+        index, _, slot = name.partition(".")
+        by_index.setdefault(index, {})[slot] = entry
+    if by_index.keys() != {str(index) for index in range(len(by_index))}:
+        raise _damaged(path, "its tensors must be numbered from 0")
+    moments = Counter[tuple[int, ...]]()
+    for index, slots in by_index.items():
+        if slots.keys() != set(_SLOTS) or any(entry.dtype != "F32" for entry in slots.values()):
+            raise _damaged(path, f"{index} must have {', '.join(_SLOTS)}, all F32")
+        step, *shapes = (slots[name].shape for name in _SLOTS)
+        if step or shapes[0] != shapes[1]:
+            raise _damaged(path, f"{index} must have a number and two tensors of one shape")
+        moments[tuple(shapes[0])] += 1
+    if moments - Counter(tuple(entry.shape) for entry in online.values()):
+        raise _damaged(path, f"its tensors must have the shapes of those in {ONLINE_FILE}")
+
+
+_OF_OBSERVATIONS = ("mean", "deviation", "running_mean", "running_var")
+"""Numbers of networks that are as large as what they see."""
+
+
+def _tensors(path: Path, largest: float = LARGEST_WEIGHT) -> dict[str, TensorEntry]:
+    def bounds(name: str) -> tuple[float, float]:
+        last = name.rpartition(".")[2]
+        most = LARGEST_OBSERVATION if last in _OF_OBSERVATIONS else largest
+        return (0.0, _UPPER[last]) if last in _UPPER else (-most, most)
+
+    with reading(path):
+        return check_tensors(path, bounds)
+
+
+def _layout(tensors: dict[str, TensorEntry]) -> dict[str, tuple[str, list[int]]]:
+    return {name: (entry.dtype, entry.shape) for name, entry in tensors.items()}
+
+
+def _damaged(path: Path, reason: str) -> CheckpointError:
+    return CheckpointError(f"{path}: damaged ({reason})")

@@ -14,23 +14,19 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from engine import __version__
-from engine.config.reported_loop import NOT_TRAINED
 from engine.errors import UserError
+from engine.protocol.results import Count
 from engine.protocol.sinks import BEST_POLICY_FILE as BEST_POLICY_FILE
-from engine.runs import policies
-from engine.runs.lookup import WrongNameError, find_run
-from engine.runs.policy_schema import checked
-from engine.runs.registry import LATEST, list_records, list_runs
-from engine.runs.run import LOOP_FILE, Count, Run, is_run
+from engine.runs.policies import checked_metadata
+from engine.runs.run import Run
 from engine.runtime.files import new_file, open_regular, read_bounded
-from engine.runtime.safetensors_header import safetensors_header
+from engine.runtime.formats import safetensors_header
 from engine.runtime.text import printable
 
 FORMAT = 4
@@ -48,7 +44,7 @@ OnProgress = Callable[[float], object]
 """Called with the fraction done of work that takes long; an exception that it raises ends the work."""
 
 
-def _unseen(done: float) -> None:
+def unseen(done: float) -> None:
     """For work whose progress nobody follows."""
 
 
@@ -90,15 +86,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, Entry]
 
 
-@dataclass(frozen=True)
-class Source:
-    """A checkpoint to resume from. `run` is the run that it continues; None if it starts a new run."""
-
-    path: Path
-    manifest: Manifest
-    run: Run | None
-
-
 def folder_name(env_steps: int) -> str:
     return f"{_PREFIX}{env_steps:012d}"
 
@@ -116,7 +103,7 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
     sync(folder)
 
 
-def verify(folder: Path, *, checksums: bool = True, progress: OnProgress = _unseen) -> Manifest:
+def verify(folder: Path, *, checksums: bool = True, progress: OnProgress = unseen) -> Manifest:
     """Check sizes and checksums of a sealed folder. Raises `CheckpointError` naming the file that is wrong.
 
     `checksums=False` skips the checksums, which read every byte.
@@ -182,7 +169,7 @@ def committed(run: Run) -> list[Path]:
 
 
 def folders(run: Run) -> list[Path]:
-    """What has the name of a checkpoint, oldest first, also without a manifest."""
+    """Return what has the name of a checkpoint, oldest first, also without a manifest."""
     found = (path for path in run.path.glob(f"{_PREFIX}*") if path.is_dir())
     return sorted(found, key=lambda path: (path.name.removesuffix(_REPLACED), not path.name.endswith(_REPLACED)))
 
@@ -193,7 +180,7 @@ def rotate(run: Run, keep: int, damaged: Collection[Path] = ()) -> None:
         remove(path)
 
 
-def give_way(run: Run, progress: OnProgress = _unseen) -> Path | None:
+def give_way(run: Run, progress: OnProgress = unseen) -> Path | None:
     """Remove the oldest checkpoint, to make room for a new one, and return it; None if it can't be, or if no newer one
     is intact."""
     oldest = next(iter(committed(run)), None)
@@ -221,7 +208,7 @@ def recover(run: Run) -> list[Path]:
 
 
 def newest(
-    run: Run, on_skip: Callable[[str], object] = lambda reason: None, progress: OnProgress = _unseen
+    run: Run, on_skip: Callable[[str], object] = lambda reason: None, progress: OnProgress = unseen
 ) -> Path | None:
     """The newest checkpoint that passes `verify`. `on_skip` is called with the reason for each newer one."""
     for path in reversed(folders(run)):
@@ -232,83 +219,6 @@ def newest(
         else:
             return path
     return None
-
-
-def find_source(spec: str, run_dir: str | Path | None, progress: OnProgress = _unseen) -> Source:
-    """Resolve `--resume RUN|PATH|latest`; runs are those of `list_runs(run_dir)`.
-
-    The newest checkpoint of a run continues that run. An older one, or one outside a run's folder, starts a new run.
-    Raises `UserError` if there is nothing to resume from.
-    """
-    folder = Path(spec)
-    if spec == LATEST:
-        run = next((run for run in list_runs(run_dir) if committed(run)), None)
-        if run is None:
-            where = "" if run_dir is None else f" in {run_dir}"
-            raise CheckpointError(f"--resume latest: no run{where} has a checkpoint yet")
-        return _newest_source(run, progress)
-    if folder.is_dir() and (folder / MANIFEST).is_file():
-        folder = folder.resolve()
-        manifest = verify(folder, progress=progress)
-        owner = Run(folder.parent)
-        siblings = committed(owner)
-        is_newest = bool(siblings) and siblings[-1] == folder and is_run(owner.path)
-        return Source(folder, manifest, owner if is_newest else None)
-    try:
-        run = find_run(spec, run_dir)
-    except UserError as error:
-        if folder.exists() and not isinstance(error, WrongNameError):
-            raise CheckpointError(f"--resume: {spec}: not a checkpoint of mario-tui (no {MANIFEST})") from None
-        raise CheckpointError(f"--resume: {error}") from None
-    return _newest_source(run, progress)
-
-
-def find_policy(spec: str, run_dir: str | Path | None, progress: OnProgress = _unseen) -> Path:
-    """The policy file (safetensors) for `spec`: a policy file, the name of a policy in the package, a checkpoint
-    folder, a run or `latest`.
-
-    For a run it is the best-evaluated policy, or that of the newest checkpoint if none was evaluated. Raises
-    `CheckpointError` if there is none.
-    """
-    path = Path(spec)
-    shipped = policies.path_of(spec)
-    if path.is_file():
-        policy = path
-    elif shipped is not None:
-        policy = shipped
-    elif (path / POLICY_FILE).is_file():
-        policy = path / POLICY_FILE
-    else:
-        try:
-            newest = newest_with_policy(run_dir) if spec == LATEST else None
-            run = newest or find_run(spec, run_dir)
-        except UserError as error:
-            if spec == LATEST or isinstance(error, WrongNameError):
-                raise CheckpointError(str(error)) from None
-            if policies.has_card(spec):
-                raise CheckpointError(policies.how_to_install(spec)) from None
-            raise CheckpointError(
-                f"{spec}: no such checkpoint; accepted: a policy file (.safetensors), a checkpoint folder, "
-                "a run's name or path, latest, or a policy that comes with the package"
-            ) from None
-        best = run.path / BEST_POLICY_FILE
-        policy = best if best.is_file() else _newest_source(run, progress).path / POLICY_FILE
-    check_policy(policy)
-    return policy.resolve()
-
-
-def newest_with_policy(run_dir: str | Path | None, game: str | None = None, task: str | None = None) -> Run | None:
-    """The newest run that has a policy, of a game, and of what is played in it, if they are given."""
-    return next(
-        (
-            run
-            for run, record in list_records(run_dir)
-            if game in (None, record.game)
-            and task in (None, record.task)
-            and ((run.path / BEST_POLICY_FILE).is_file() or committed(run))
-        ),
-        None,
-    )
 
 
 def policy_metadata(path: Path) -> dict[str, Any]:
@@ -333,7 +243,7 @@ def policy_metadata(path: Path) -> dict[str, Any]:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         raise CheckpointError(foreign) from None
     try:
-        return checked(said)
+        return checked_metadata(said)
     except ValueError as error:
         raise CheckpointError(f"{foreign} ({error})") from None
 
@@ -343,7 +253,7 @@ def check_policy(path: Path) -> dict[str, Any]:
 
     Whether they are those of its network is known only where the network is built.
     """
-    from engine.runs.tensor_check import check_tensors  # imports NumPy, which lists of runs don't need
+    from engine.runtime.stored_arrays import check_tensors  # imports NumPy, which lists of runs don't need
 
     metadata = policy_metadata(path)
     with reading(path):
@@ -361,17 +271,6 @@ def remove(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _newest_source(run: Run, progress: OnProgress) -> Source:
-    skipped: list[str] = []
-    path = newest(run, skipped.append, progress)
-    if path is None:
-        if (run.path / LOOP_FILE).exists():
-            raise CheckpointError(f"{run.name} {NOT_TRAINED}")
-        why = f" ({skipped[0]})" if skipped else ""
-        raise CheckpointError(f"{run.name}: has no complete checkpoint{why}")
-    return Source(path, read_manifest(path), run)
 
 
 def _sha256(path: Path, progress: Callable[[int], object]) -> str:

@@ -16,7 +16,8 @@ from typing import Literal
 import msgspec
 
 from engine.runs.checkpoints import MANIFEST, CheckpointError, commit, committed, read_manifest, remove, sync
-from engine.runs.run import RECORD_FILE, Run
+from engine.runs.marks import RECORD_FILE
+from engine.runs.run import Run
 from engine.runtime.files import read_bounded, write_atomically
 
 What = Literal["record", "files", "all"]

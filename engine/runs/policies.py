@@ -1,21 +1,31 @@
-"""The trained policies that come with the package, and their cards. Does not import torch.
+"""The trained policies that come with the package, with their cards, and what the metadata of a policy file may say.
 
 The package has all cards and the policies that most people want; a distribution of its own, `mario-tui-policies`, has
-the other policies.
+the other policies. Any other policy file may be foreign, and what it says decides how large a network is built: so it
+must name a task that a run can have, and the shapes must be those of the task. Does not import torch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from engine.config.conditions import Conditions
+from engine.config.capabilities import Conditions, JoinsPolicies, learned_apart
+from engine.config.fields import ConfigError, must_be_one_of
+from engine.config.game import GAMES, Game, game_of, options_with, own_options
+from engine.config.reading import config_of_policy
+from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.runtime.extras import install_command
+from engine.protocol.results import Count, FinalResult, Score, Seconds
+from engine.runtime.formats import read_json
+from engine.runtime.text import install_command, printable
+
+_MAX_BYTES = 2**20
 
 
 class Rate(Conditions, frozen=True, kw_only=True):
@@ -31,7 +41,7 @@ class Rate(Conditions, frozen=True, kw_only=True):
         return all(getattr(self, name) == getattr(conditions, name) for name in Conditions.__struct_fields__)
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a policy was trained and how well it plays; stored as `<policy>.json` beside it."""
 
     name: str
@@ -46,6 +56,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     torch: str
     dtype: str  # of the weights in the file
     rates: list[Rate]
+    result: FinalResult | None = None  # of the run that trained it
 
     def rate(self, console: str, conditions: Conditions) -> Rate | None:
         """The rate on a console under these conditions; None if the card has none."""
@@ -59,7 +70,7 @@ def folder() -> Path:
 
 
 def _folders() -> Iterator[Path]:
-    """Where policies are: with the package, in the folder beside it of a checkout, in `mario-tui-policies`."""
+    """Return where policies are: with the package, in the folder beside it of a checkout, in `mario-tui-policies`."""
     own = folder()
     yield own
     yield own.parent / "more-policies"
@@ -68,13 +79,22 @@ def _folders() -> Iterator[Path]:
 
 
 def cards(where: Path | None = None) -> list[Card]:
-    """The cards of all policies in a folder (default: the package's), sorted by name."""
+    """The cards of all policies in a folder (default: the package's), sorted by name. Raises `UserError` if one can't
+    be read."""
     found = sorted((where or folder()).glob("*.json"), key=lambda path: path.stem)
-    return [msgspec.json.decode(path.read_bytes(), type=Card) for path in found]
+    return [_card(path) for path in found]
+
+
+def _card(path: Path) -> Card:
+    try:
+        return read_json(path, Card, _MAX_BYTES, links=True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise UserError(f"{path}: can't be read ({reason or printable(str(error))})") from None
 
 
 def has_card(name: str) -> bool:
-    """Whether there is a policy of this name, installed or not."""
+    """Return whether there is a policy of this name, installed or not."""
     path = folder() / f"{name}.json"
     return path.parent == folder() and path.is_file()
 
@@ -106,6 +126,93 @@ def of_task(game: str, where: str | None) -> Path:
     raise UserError(f"CHECKPOINT: no policy comes with the package for {asked}; accepted: {names}")
 
 
+def by_task(game: str) -> list[str]:
+    """Names of a game's installed policies for a single task, those with the most clears on their cards first, and then
+    that for the most tasks, which plays the others."""
+    known = [card for card in cards() if card.game == game and path_of(card.name) is not None]
+    single = [card for card in known if "," not in card.stage]
+    single.sort(key=lambda card: -sum(rate.clears / rate.episodes for rate in card.rates))
+    widest = max(known, key=lambda card: card.stage.count(","))
+    return [*(card.name for card in single), widest.name]
+
+
 def write_card(card: Card, where: Path) -> None:
     text = json.dumps(msgspec.to_builtins(card), indent=1) + "\n"
     (where / f"{card.name}.json").write_text(text, encoding="utf-8")
+
+
+_MOST_PARTS = 32
+"""Boards from whose policies one may have been distilled."""
+_Side = Annotated[int, msgspec.Meta(ge=1, le=2**12)]
+
+
+class _Metadata(msgspec.Struct):
+    """Fields of every policy."""
+
+    game: str
+    network: str
+    stack: _Side
+    frame_shape: Annotated[list[_Side], msgspec.Meta(min_length=1, max_length=3)]
+    outputs: _Side
+    version: str = ""
+    env_steps: Count = 0
+    updates: Count = 0
+    seed: Count = 0
+    minutes: Seconds = 0.0
+    score: Annotated[list[Score], msgspec.Meta(max_length=8)] = []
+    evaluation: Conditions | None = None
+    teachers: list[str] = []
+    options: dict[str, bool | int | float | str | None] = {}
+    actions: Annotated[list[str], msgspec.Meta(min_length=1, max_length=256)] | None = None
+    board: str | None = None
+
+
+@runtime_checkable
+class HadFewerOptions(Protocol):
+    """A game whose policy files of the version before may lack options."""
+
+    of_earlier_policies: Mapping[str, Any]
+    """Those options, and the values that they had."""
+
+
+def checked_metadata(said: Any) -> dict[str, Any]:
+    """The metadata of a policy, with what the version before left out, and its task as a run's options say it. Raises
+    `ValueError` saying what is wrong."""
+    policy = msgspec.convert(said, _Metadata)
+    if policy.game not in GAMES:
+        raise ValueError(f"game {must_be_one_of(GAMES, policy.game)}")
+    game = game_of(policy.game)
+    network = policy.network.removeprefix("dueling-")  # the name before networks belonged to games
+    if network not in game.networks and not ("network" in options_with("import", game.name) and ":" in network):
+        raise ValueError(f"network {must_be_one_of(game.networks, network)}")
+    earlier = game.of_earlier_policies if isinstance(game, HadFewerOptions) else {}
+    complete = {**earlier, **said, "network": network}
+    may_lack = {name for name, spec in own_options(game.name).items() if spec.default is None}
+    missing = [
+        name for name in options_with("policy", game.name) if complete.get(name) is None and name not in may_lack
+    ]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing")
+    try:
+        configs = _configs(game, complete)
+        specs = [config.spec for config in configs]
+        spec = game.spec_for_all(specs) if isinstance(game, JoinsPolicies) else specs[0]
+    except ConfigError as error:
+        raise ValueError(f"{error.field} {error.reason}") from None
+    shapes = {"frame_shape": list(spec.frame_shape), "stack": spec.stack, "outputs": spec.actions}
+    for name, wanted in shapes.items():
+        if getattr(policy, name) != wanted:
+            raise ValueError(f"{name} must be {wanted} for its task, got {getattr(policy, name)}")
+    as_listed = {name: complete[name] for name in (game.tasks, "actions") if name in complete}
+    options = {name: configs[0].value(name) for name in options_with("policy", game.name)}
+    return complete | options | as_listed | {"normalized": spec.normalized, "numbers": spec.numbers}
+
+
+def _configs(game: Game, said: Mapping[str, Any]) -> list[RunConfig]:
+    """The options of runs that learn the parts of the policy's task. Raises `ConfigError` if no run can have them."""
+    tasks = said[game.tasks]
+    if not isinstance(tasks, str) or len(learned := learned_apart(game, tasks)) > _MOST_PARTS:
+        raise ConfigError(game.tasks, f"must be text that names at most {_MOST_PARTS}, got {tasks!r}")
+    if len(set(learned)) < len(learned):
+        raise ConfigError(game.tasks, f"must name each once, got {tasks!r}")
+    return [config_of_policy({**said, game.tasks: each}) for each in learned]

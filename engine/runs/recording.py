@@ -8,19 +8,18 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from engine.errors import UserError
-from engine.protocol.framing import MAX_MESSAGE_BYTES, decode_event, read_message
-from engine.protocol.message import bounded
+from engine.protocol.commands import bounded
+from engine.protocol.framing import decode_event, read_message
 from engine.protocol.messages import Event, Hello, KeptEvent, Log
-from engine.runs.earlier_recordings import decoders_for
 from engine.runtime.files import read_bounded
 
-_MAX_RECORDED_BYTES = 2 * MAX_MESSAGE_BYTES
+_MAX_RECORDED_BYTES = 2**24
+"""Those that we write have at most about 2 MB."""
 
 
 class _Greeting(Hello, frozen=True, tag="Hello"):
@@ -45,18 +44,16 @@ def read_recording(path: Path) -> list[Event]:
 def read_known(path: Path) -> tuple[list[Event], int]:
     """The same, and the number of events that were left out."""
     events: list[Event] = []
-    unknown, decode, decode_kept = 0, decode_event, _decode_kept
+    unknown = 0
     try:
         file = io.BytesIO(read_bounded(path, _MAX_RECORDED_BYTES))
         with contextlib.suppress(EOFError):
             while True:
                 body = read_message(file, bytes)
-                if not events and (earlier := decoders_for(body)) is not None:
-                    decode, decode_kept = earlier
                 try:
-                    events.append(decode(body))
+                    events.append(decode_event(body))
                 except msgspec.ValidationError:
-                    known, left_out = ([], 1) if events else _known_in(body, decode_kept)
+                    known, left_out = ([], 1) if events else _known_in(body)
                     events, unknown = events + known, unknown + left_out
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
@@ -67,13 +64,13 @@ def read_known(path: Path) -> tuple[list[Event], int]:
     return events, unknown
 
 
-def _known_in(body: bytes, decode_kept: Callable[[bytes], KeptEvent]) -> tuple[list[Event], int]:
+def _known_in(body: bytes) -> tuple[list[Event], int]:
     """The first event of a recording with the known ones of the events in it, and the number of the others."""
     greeting = _decode_greeting(body)
     known: list[KeptEvent] = []
     for each in greeting.events:
         with contextlib.suppress(msgspec.ValidationError):
-            known.append(decode_kept(each))
+            known.append(_decode_kept(each))
     fields = {name: getattr(greeting, name) for name in Hello.__struct_fields__}
     return [Hello(**fields | {"events": known})], len(greeting.events) - len(known)
 

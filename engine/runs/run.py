@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -20,29 +20,31 @@ from typing import Annotated, Any, BinaryIO, Literal
 import msgspec
 import psutil
 
-from engine.config.defaults import defaults
-from engine.config.fields import LARGEST, ConfigError, check, coerce
-from engine.config.games import GAMES, own_options
-from engine.config.reading import about, load_toml, make_config
-from engine.config.reported_loop import NOT_TRAINED, Description, ReportedLoop
+from engine.config.fields import ConfigError, check, coerce
+from engine.config.game import GAMES
+from engine.config.reading import NOT_TRAINED, Description, ReportedLoop, about, defaults, load_toml, make_config
 from engine.config.run_config import RunConfig, specs_of
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.protocol.messages import State
-from engine.runtime.files import lock_exclusively, open_regular, write_atomically
-from engine.runtime.json_text import read_json
+from engine.protocol.results import BestEvaluation, Count, FinalResult, Score, Seconds
+from engine.runs.marks import RECORD_FILE, is_run, utf8_path
+from engine.runtime.files import HeldFolder, lock_exclusively, open_lock, open_regular, write_atomically
+from engine.runtime.formats import read_json
 
 CONFIG_FILE = "config.toml"
 LOOP_FILE = "loop.json"
-RECORD_FILE = "run.json"
 LOCK_FILE = "run.lock"
 LOG_FILE = "run.log"
 HISTORY_FILE = "history.msgpack"
 LARGEST_FILE = 2**20
 """Maximum size of a record; those that we write have a few hundred bytes."""
-ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "stopping", "silent")
+ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "judging", "stopping", "silent")
 NOT_BEGUN = "stopped before training began"
 """Why a run has ended that was stopped during its start."""
+NOT_SAVED = "the final checkpoint could not be written"
+"""Why a run has failed that has trained to its end, such as on a full disk."""
+_MOST_RESULTS = 256
 _REFUSED_SINCE: dict[str, Any] = {"final_gamma": None, "advantage_learning": 0.0}
 """Options that earlier versions accepted together with others that contradict them, and their values without effect."""
 SILENCE_S = 5.0
@@ -51,31 +53,8 @@ _ELSEWHERE_S = 30.0
 """Seconds for which a record that a host on another machine has written, at least every ten, says that it is alive."""
 
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-Score = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
-
-
-class BestEvaluation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The evaluation of the run's best policy."""
-
-    env_steps: Count
-    episodes: Count
-    clears: Count
-    mean_return: Score
-    results: dict[str, Score] = {}
-    """Means, by name."""
-    mean_score: Score | None = None
-    """In records of versions in which games did not declare their results."""
-
-    @property
-    def means(self) -> dict[str, float]:
-        """The means of results, by name, of any version."""
-        return self.results if self.mean_score is None else {"score": self.mean_score}
-
-
 class RunRecord(msgspec.Struct, kw_only=True):
-    """Contents of `run.json`, which the host writes at every change of state, and at least every ten seconds."""
+    """Contents of `run.json`, which the host writes at every change of state, and every five seconds."""
 
     name: str
     game: str
@@ -95,6 +74,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
     wall_s: Seconds = 0.0
     mean_return: Score | None = None
     best: BestEvaluation | None = None
+    """Of many evaluations on the same episodes the one with the best score, which is partly luck."""
+    result: FinalResult | None = None
     reason: str = ""
     checkpoint: str | None = None
 
@@ -149,10 +130,14 @@ class Run:
         """The recording that a dashboard shows after the host has ended; see `engine.runs.recording`."""
         return self.path / HISTORY_FILE
 
-    def identity(self) -> int | None:
-        """The inode number of the folder, which tells it from another folder of the same path; None if it is gone."""
+    def look(self) -> Path:
+        """Return where the folder is now, which is `path` from then on."""
+        return self.path
+
+    def status(self) -> os.stat_result | None:
+        """Return what tells the folder from another one of the same path; None if it is gone."""
         try:
-            return self.path.stat().st_ino
+            return self.path.stat()
         except FileNotFoundError:
             return None
 
@@ -182,29 +167,38 @@ class Run:
         If the record can't be read or parsed, the result is a "damaged" record made from the options. Raises
         `UserError` if there is no record.
         """
+        record = self._stored_record()
+        if record.state in ACTIVE and not self.is_alive():
+            record = self._stored_record()  # its host may have told of its end and exited meanwhile
+            if record.state in ACTIVE:  # while it is judged, it has trained and is saved
+                record.state = "finished" if record.state == "judging" else "lost"
+        elif record.state in ACTIVE and (silence_s := _silence_s(record)) >= SILENCE_S:
+            record.state, record.reason = "silent", f"not responding for {silence_s:.0f} s"
+        return record
+
+    def _stored_record(self) -> RunRecord:
         path = self.record_path
         try:
             written_at = path.lstat().st_mtime
         except OSError as error:
-            if not self.path.is_dir():
-                raise UserError(
-                    f"{self.path}: not a run of mario-tui (no such folder; was it moved or removed?)"
-                ) from None
-            raise UserError(f"{self.path}: not a run of mario-tui ({error.strerror or error}: {RECORD_FILE})") from None
+            raise self._no_record(error) from None
         try:
             record = read_json(path, RunRecord, LARGEST_FILE)
         except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError) and not os.path.lexists(path):  # it has been moved or removed since
+                raise self._no_record(error) from None
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             return self._damaged(f"{RECORD_FILE}: {reason}", written_at)
         record.name = self.name  # the folder may have been copied or moved since
         if record.checkpoint is not None:
             checkpoint = self.path / Path(record.checkpoint).name
             record.checkpoint = str(checkpoint) if checkpoint.name.startswith("step-") and checkpoint.is_dir() else None
-        if record.state in ACTIVE and not self.is_alive():
-            record.state = "lost"
-        elif record.state in ACTIVE and (silence_s := _silence_s(record)) >= SILENCE_S:
-            record.state, record.reason = "silent", f"not responding for {silence_s:.0f} s"
         return record
+
+    def _no_record(self, error: OSError) -> UserError:
+        if not self.path.is_dir():
+            return UserError(f"{self.path}: not a run of mario-tui (no such folder; was it moved or removed?)")
+        return UserError(f"{self.path}: not a run of mario-tui ({error.strerror or error}: {RECORD_FILE})")
 
     def _damaged(self, reason: str, written_at: float) -> RunRecord:
         config: Description = RunConfig()
@@ -216,12 +210,13 @@ class Run:
         write_atomically(self.record_path, record.encode())
 
     def is_alive(self) -> bool:
-        """Whether a host holds the run's lock, or is alive although someone has removed the lock file."""
+        """Return whether a host holds the run's lock, or is alive although someone has removed the lock file."""
         try:
             with open_regular(self.path / LOCK_FILE, os.O_RDONLY) as file:
+                is_shared = os.fstat(file.fileno()).st_nlink > 1
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
+            return not is_shared or self._has_host()  # a copy that is made of hard links is locked with its original
         except OSError:  # there is no such file, or no lock on this filesystem
             return self._has_host()
         return self._has_host(elsewhere_only=True)
@@ -232,8 +227,7 @@ class Run:
 
         Raises `UserError` if another host has the run.
         """
-        with open_regular(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT) as file:
-            os.fchmod(file.fileno(), 0o600)  # any user who can open the file could lock it
+        with open_lock(self.path / LOCK_FILE) as file:
             try:
                 lock_exclusively(file)
             except BlockingIOError:
@@ -251,8 +245,9 @@ class Run:
         return UserError(f"{self.name}: is already running; attach to it instead")
 
     def _has_host(self, *, elsewhere_only: bool = False) -> bool:
-        """Whether the record names a host process other than this one that is alive and works in this folder, or one on
-        another machine that has written the record lately. After its last record a host has only its exit before it."""
+        """Return whether the record names a host process other than this one that is alive and works in this folder, or
+        one on another machine that has written the record lately. After its last record a host has only its exit before
+        it."""
         try:
             owner = read_json(self.record_path, _Owner, LARGEST_FILE)
             if owner.state not in ACTIVE:
@@ -267,13 +262,29 @@ class Run:
             return False
 
 
+class HeldRun(Run):
+    """A run whose folder this process keeps open: it stays the same one when it is renamed. Raises `OSError` if there
+    is none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.folder = HeldFolder(self.path)
+
+    def look(self) -> Path:
+        """Return where the folder is now, which is `path` from then on. Raises `FileNotFoundError` if it was deleted,
+        or moved to where it can't be found; `UserError` if its path is not valid UTF-8 any more."""
+        self.path = utf8_path(self.folder.path)
+        return self.path
+
+
 def end_state(env_steps: int, steps: int, reason: str) -> Literal["finished", "stopped"]:
-    """How a run is said to have ended that ended in order after `env_steps` of `steps`, 0 if that was unknown."""
+    """Return how a run is said to have ended that ended in order after `env_steps` of `steps`, 0 if that was
+    unknown."""
     return "finished" if env_steps >= steps > 0 or is_complete(reason) else "stopped"
 
 
 def is_complete(reason: str) -> bool:
-    """Whether a run ended because its steps or its episodes are done."""
+    """Return whether a run ended because its steps or its episodes are done."""
     return reason.endswith("are done")
 
 
@@ -306,11 +317,6 @@ def initial_record(run: Run, config: Description, state: State, at: float, reaso
     )
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run that has begun: it has a record then."""
-    return (folder / RECORD_FILE).is_file()
-
-
 def record_if_begun(run: Run) -> RunRecord | None:
     """The record of a run; None if it has none, or is just being deleted. Raises `UserError` if it can't be read."""
     try:
@@ -319,21 +325,6 @@ def record_if_begun(run: Run) -> RunRecord | None:
         if is_run(run.path):
             raise
         return None
-
-
-def run_folder(path: Path) -> Path | None:
-    """The folder of the run that the path is, or in which it is a checkpoint or a policy; None outside of runs."""
-    return next(filter(is_run, (path, *path.parents[:2])), None)
-
-
-def utf8_path(path: Path) -> Path:
-    """The resolved path. Raises `UserError` if it is not valid UTF-8."""
-    resolved = path.resolve()
-    try:
-        str(resolved).encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{resolved}: the path of a run must be valid UTF-8") from None
-    return resolved
 
 
 def read_config(path: Path) -> RunConfig:
@@ -347,8 +338,9 @@ def read_config(path: Path) -> RunConfig:
     game, runner = (options.get(kind, getattr(RunConfig, kind)) for kind in ("game", "runner"))
     newer: dict[str, object] = {}
     if game in GAMES and runner in tuple(RUNNERS):  # otherwise `make_config` tells
-        newer = {name: getattr(RunConfig, name) for name in defaults(game, runner)}
-        newer |= {name: spec.default for name, spec in own_options(game).items() if spec.metadata["hidden"]}
+        specs = specs_of(game)
+        hidden = {name for name, spec in specs.items() if spec.metadata["hidden"]}
+        newer = {name: specs[name].default for name in hidden.union(defaults(game, runner))}
     values = {**newer, **options}
     with about(str(path)):
         try:
@@ -361,6 +353,46 @@ def read_config(path: Path) -> RunConfig:
             return make_config({**values, error.field: _REFUSED_SINCE[error.field]})
 
 
-def path_digest(path: Path) -> str:
-    """16 hex digits that identify a run's path in file names."""
-    return hashlib.sha256(str(path).encode()).hexdigest()[:16]
+ANNOTATION_FILE = "annotation.json"
+MOST_TAGS = 8
+LONGEST_NOTE = 2000
+TAG = "1 to 24 letters, digits, - and _"
+_TAG = re.compile(r"[\w-]{1,24}")
+_MAX_BYTES = 2**16
+
+
+class Annotation(msgspec.Struct, frozen=True):
+    """Tags in the order in which they were given, and a note."""
+
+    tags: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_TAGS)] = ()
+    note: Annotated[str, msgspec.Meta(max_length=LONGEST_NOTE)] = ""
+
+
+def make_annotation(tags: str, note: str) -> Annotation:
+    """From tags separated by spaces or commas, with or without #. Raises `UserError` that names the field."""
+    words = {word.removeprefix("#").lower(): word for word in re.split(r"[\s,]+", tags) if word}
+    for tag, word in words.items():
+        if not _TAG.fullmatch(tag):
+            raise UserError(f"tags: each must be {TAG}, got {word!r}")
+    if len(words) > MOST_TAGS:
+        raise UserError(f"tags: must be at most {MOST_TAGS}, got {len(words)}")
+    note = " ".join(note.split())
+    if len(note) > LONGEST_NOTE:
+        raise UserError(f"note: must have at most {LONGEST_NOTE:,} characters, got {len(note):,}")
+    return Annotation(tuple(words), note)
+
+
+def read_annotation(run: Run) -> Annotation:
+    """The run's annotation; an empty one if there is none or it can't be read."""
+    try:
+        return read_json(run.path / ANNOTATION_FILE, Annotation, _MAX_BYTES)
+    except (OSError, ValueError):
+        return Annotation()
+
+
+def write_annotation(run: Run, annotation: Annotation) -> None:
+    """Write it. Raises `UserError` if the folder can't be written."""
+    try:
+        write_atomically(run.path / ANNOTATION_FILE, msgspec.json.encode(annotation))
+    except OSError as error:
+        raise UserError(f"{run.path / ANNOTATION_FILE}: can't be written ({error.strerror or error})") from None

@@ -1,4 +1,4 @@
-"""A sweep's folder `<run-dir>/<sweep>/`: which runs it has, with which options, and how often each was tried.
+"""A sweep's folder `<run-dir>/<sweep>/`: which runs it has, with which options, and what has happened to them.
 
 Its runs are ordinary ones, whose folders lie in it. A process of its own, the queue, starts one after the other; it
 holds a lock on `sweep.lock` as long as it lives. `sweep.json` names options, and options may name code, so it is only
@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -24,25 +25,38 @@ import msgspec
 import psutil
 
 from engine.config.run_config import RunConfig
-from engine.config.run_name import is_run_name
-from engine.errors import UserError
-from engine.runs.annotation import Annotation
+from engine.config.runners import is_run_name
+from engine.errors import ScarceError, UserError
+from engine.runs import marks
+from engine.runs.marks import user_name, utf8_path
 from engine.runs.registry import SWEEP_FILE, name_error
-from engine.runs.run import Run, path_digest, utf8_path
-from engine.runtime.files import is_own, lock_exclusively, open_regular, read_bounded, write_atomically
-from engine.runtime.home import program_folder
-from engine.runtime.json_text import read_json
+from engine.runs.run import Annotation, Run, RunRecord, record_if_begun
+from engine.runs.sweep_journal import MOST_RUNS, TRIES, Entry, Event, Journal, note
+from engine.runtime.files import (
+    is_full,
+    is_own,
+    lock_exclusively,
+    open_lock,
+    open_regular,
+    read_bounded,
+    write_atomically,
+)
+from engine.runtime.formats import parsed_json, read_json
 
-TRIES_FILE, LOG_FILE = "tries.json", "sweep.log"
+LOG_FILE, EARLIER_FOLDER = "sweep.log", "earlier"
+"""The latter holds what tries have left whose place another try has."""
 LOCK_FILE, PLAN_LOCK_FILE = "sweep.lock", "plan.lock"
-MOST_RUNS = 2000
-TRIES = 2
-"""How often a run is begun, the first time included, before it counts as failed."""
+_QUEUES = {"mario_tui.extras.sweeps.queue", "mario_tui.sweep_queue"}
+"""Modules that are the queue; the latter in earlier versions."""
+_PID_BYTES, _LOCK_BYTES = 20, 512
+"""Of the lock file: in it are the queue's process ID and what it waits for."""
 STARTUP_SETTINGS = 4
 """Settings that have a finished run before any is pruned. Optuna's default is 5, more than small grids can spare."""
-NOT_OWN = "was not made here by you, so it can only be looked at"
-"""Of a sweep that was copied, moved, or changed by something else than this program."""
+_TRIES_FILE = "tries.json"
+"""In which earlier versions have counted the tries of each run; 0 for one that was resumed."""
 _MAX_BYTES = 2**24
+_MAX_RECORD_BYTES = 2**16
+"""Of the record of a run: whoever shows a sweep holds those of all."""
 Metric = Literal["best", "last"]
 """What settings are compared by: the best evaluations of their runs, or their last episodes."""
 _Scalar = str | int | float | bool | None
@@ -86,7 +100,7 @@ class SweepPlan(msgspec.Struct, frozen=True):
     prune_after: _Count | None = None
     """Environment steps from which on settings that are worse than the others are stopped; None: none is."""
     pruned: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_RUNS)] = ()
-    """Names of the runs that were given up for that, before they are stopped."""
+    """Names of the runs that an earlier version has given up for that."""
     name: str = ""
     """The sweep's name when it was made, with which those of its runs begin: the folder may be renamed later."""
 
@@ -97,7 +111,7 @@ class SweepPlan(msgspec.Struct, frozen=True):
 
     @property
     def is_searching(self) -> bool:
-        """Whether a search has settings left to choose."""
+        """Return whether a search has settings left to choose."""
         return self.search is not None and len(self.settings) < self.search.count
 
     @property
@@ -133,19 +147,43 @@ class Sweep:
         return self.path / LOG_FILE
 
     def run(self, number: int) -> Run:
-        """The run of member `number`, from 0. Raises `UserError` if there is a link in its place."""
-        path = self.path / f"{self._first_name[:90]}-{number + 1:03}"
-        if path.is_symlink():
-            raise UserError(f"{path}: is a link; the runs of a sweep lie in its folder")
-        return Run(path)
+        """The run of member `number`, from 0; `problem` tells whether what has its place is the sweep's."""
+        run = Run(self.path)
+        run.path = self.path / f"{self._first_name[:90]}-{number + 1:03}"  # not resolved: there may be a link
+        return run
+
+    def problem(self, run: Run) -> str:
+        """Why what has the place of one of its runs can't be used; empty if it can, or if there is nothing."""
+        owners = set[int]()
+        for path in (self.path, run.path, run.record_path):
+            try:
+                status = path.lstat()
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                return f"{path}: can't be read ({error.strerror or error})"
+            if stat.S_ISLNK(status.st_mode):
+                return f"{path}: is a link; the runs of a sweep lie in its folder"
+            if path == run.record_path and status.st_size > _MAX_RECORD_BYTES:
+                return f"{path}: must have at most {_MAX_RECORD_BYTES:,} bytes, got {status.st_size:,}"
+            owners.add(status.st_uid)
+            if len(owners) > 1:
+                return f"{path}: belongs to {user_name(status.st_uid)}, not to the owner of the sweep"
+        return ""
+
+    def record(self, run: Run) -> RunRecord | None:
+        """The record of one of its runs; None if it has none, or see `problem`."""
+        with contextlib.suppress(OSError, UserError):
+            return None if self.problem(run) else record_if_begun(run)
+        return None
 
     def plan(self) -> SweepPlan:
-        """What the file says, to be shown. Raises `UserError` if it can't be read."""
+        """Return what the file says, to be shown. Raises `UserError` if it can't be read."""
         return self._decoded(self._content())
 
     @property
     def is_own(self) -> bool:
-        """Whether this user's program has made it here; otherwise it can only be looked at."""
+        """Return whether this user's program has made it here; otherwise it can only be looked at."""
         try:
             self.own_plan()
         except UserError:
@@ -153,12 +191,13 @@ class Sweep:
         return True
 
     def own_plan(self) -> SweepPlan:
-        """What the file says, to be used. Raises `UserError` too unless this user's program has written it as it is."""
+        """Return what the file says, to be used. Raises `UserError` too unless this user's program has written it as it
+        is."""
         content = self._content()
         with contextlib.suppress(OSError, ValueError):
             if hashlib.sha256(content).hexdigest() in self._mark().digests:
                 return self._decoded(content)
-        raise UserError(f"{self.path}: {NOT_OWN}")
+        raise UserError(f"{self.path}: {why_not_own()}")
 
     @contextlib.contextmanager
     def changed_plan(self) -> Iterator[tuple[SweepPlan, Callable[[SweepPlan], None]]]:
@@ -176,8 +215,7 @@ class Sweep:
             mark.created_at = before.created_at
             mark.digests += {now}.intersection(before.digests)
         with _written(self.path):
-            _marks().mkdir(parents=True, exist_ok=True)
-            write_atomically(_marks() / path_digest(self.path), msgspec.json.encode(mark))
+            marks.write("sweeps", self.path, msgspec.json.encode(mark))
             write_atomically(self.path / SWEEP_FILE, content)
 
     def _content(self) -> bytes:
@@ -192,24 +230,43 @@ class Sweep:
 
     def _decoded(self, content: bytes) -> SweepPlan:
         try:
-            return msgspec.json.decode(content, type=SweepPlan)
-        except (ValueError, RecursionError) as error:
+            return parsed_json(content, SweepPlan)
+        except ValueError as error:
             raise UserError(f"{self.path / SWEEP_FILE}: can't be read ({error})") from None
 
     def _mark(self) -> _Mark:
-        return read_json(_marks() / path_digest(self.path), _Mark, _MAX_BYTES)
+        return parsed_json(marks.read("sweeps", self.path), _Mark)
 
-    def tries(self) -> dict[str, int]:
-        """How often each run was begun, by name; runs that were never begun are missing."""
+    def journal(self, plan: SweepPlan) -> Journal:
+        """Return what has happened to its runs. Raises `UserError` if the journal can't be read."""
+        before = [Entry("pruned", 0.0, plan.pruned)]
+        with contextlib.suppress(OSError, ValueError):
+            for name, tries in read_json(self.path / _TRIES_FILE, dict[str, _Count], _MAX_BYTES).items():
+                before += [Entry("begun", 0.0, (name,))] * min(tries, TRIES) or [Entry("resumed", 0.0, (name,))]
+        return Journal(self.path, before).read()
+
+    def note(self, event: Event, *runs: Run, reason: str = "", counts: bool = True) -> None:
+        """Add to the journal. Raises `UserError` if it can't be written."""
+        note(self.path, event, *(run.name for run in runs), reason=reason, counts=counts)
+
+    def set_aside(self, run: Run) -> str:
+        """Move what a try of a run has left, so that another one can have its place. Returns where in the sweep's
+        folder it is; empty if there was nothing. Raises `UserError` if the run trains or can't be moved."""
+        if not os.path.lexists(run.path):
+            return ""
         try:
-            return read_json(self.path / TRIES_FILE, dict[str, _Count], _MAX_BYTES)
-        except (OSError, ValueError):  # new, or damaged: then no run that somebody has stopped is begun again
-            return {}
-
-    def write_tries(self, tries: dict[str, int]) -> None:
-        """Raises `UserError` if they can't be written."""
-        with _written(self.path):
-            write_atomically(self.path / TRIES_FILE, msgspec.json.encode(tries))
+            (earlier := self.path / EARLIER_FOLDER).mkdir(exist_ok=True)
+            if not is_own(earlier):
+                raise UserError(f"{earlier}: must be a folder of your own")
+            with run.lock():
+                places = (earlier / f"{run.name}-{number}" for number in itertools.count(1))
+                place = next(each for each in places if not os.path.lexists(each))
+                run.path.rename(place)
+                marks.forget(run.path)
+        except OSError as error:
+            raise UserError(f"{run.path}: can't be moved to {EARLIER_FOLDER} ({error.strerror or error})") from None
+        self.note("moved", run, reason=(folder := f"{EARLIER_FOLDER}/{place.name}"))
+        return folder
 
     def queue_pid(self) -> int | None:
         """The process of its queue; None if it has none. 0 if it is about to tell."""
@@ -218,33 +275,78 @@ class Sweep:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    pid = int(file.read(20) or 0)
+                    pid = int(file.read(_PID_BYTES) or 0)
                     process = psutil.Process(pid) if pid > 0 else None
-                    ours = process is not None and "mario_tui.sweep_queue" in process.cmdline()
+                    ours = process is not None and _is_queue(process)
                     return pid if ours else 0
+        except FileNotFoundError:
+            return self._pid_without_lock()
         except (OSError, ValueError, psutil.Error):
             pass
         return None
 
+    def _pid_without_lock(self) -> int | None:
+        """The process of a queue whose lock file somebody has removed: it works in the sweep's folder."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                if Path(process.cwd()) == self.path and _is_queue(process):
+                    return process.pid
+        return None
+
+    def create_lock(self) -> None:
+        """Create what is locked: without it, each of two queues that start at the same time would find the other."""
+        open_lock(self.path / LOCK_FILE).close()
+
+    @property
+    def waits_for(self) -> str:
+        """Return what its queue waits for to start more runs; empty if for nothing, or if it has none."""
+        with contextlib.suppress(OSError):
+            if self.queue_pid():
+                return read_bounded(self.path / LOCK_FILE, _LOCK_BYTES)[_PID_BYTES:].decode("utf-8", "ignore").strip()
+        return ""
+
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Be its queue. Raises `UserError` if it has one."""
+    def lock(self) -> Iterator[Callable[[str], None]]:
+        """Be its queue, and tell others what that waits for: the file keeps its size, so that a full disk takes it.
+        Raises `UserError` if it has one."""
+        if self.queue_pid() not in (None, os.getpid()):
+            raise self._has_queue()
         with self._locked(LOCK_FILE, lock_exclusively) as file:
-            os.truncate(file.fileno(), 0)
-            os.pwrite(file.fileno(), f"{os.getpid()}".encode(), 0)
-            yield
+
+            def tell(waits_for: str) -> None:
+                content = f"{os.getpid():<{_PID_BYTES}}{waits_for}".encode()
+                os.pwrite(file.fileno(), content[:_LOCK_BYTES].ljust(_LOCK_BYTES), 0)
+
+            os.truncate(file.fileno(), _LOCK_BYTES)  # it may be somebody else's work
+            tell("")
+            yield tell
+
+    def _has_queue(self) -> UserError:
+        return UserError(f"{self.name}: has a queue already")
+
+    def is_stopping(self, plan: SweepPlan) -> bool:
+        """Return whether all its runs are being stopped."""
+        return self.queue_pid() is not None and self.journal(plan).is_stopping
 
     @contextlib.contextmanager
     def _locked(self, name: str, lock: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
-        with open_regular(self.path / name, os.O_RDWR | os.O_CREAT) as file:
-            os.fchmod(file.fileno(), 0o600)  # any user who can open the file could lock it
+        with open_lock(self.path / name) as file:
             try:
                 lock(file)
             except BlockingIOError:
-                raise UserError(f"{self.name}: has a queue already") from None
+                raise self._has_queue() from None
             except OSError as error:
                 raise UserError(f"{self.path}: can't be locked, which a sweep needs ({error.strerror})") from None
             yield file
+
+
+def _is_queue(process: psutil.Process) -> bool:
+    return not _QUEUES.isdisjoint(process.cmdline())
+
+
+def why_not_own() -> str:
+    """Of a sweep that was copied, moved, or changed by something else than this program; or nobody can tell."""
+    return f"{marks.why_not_own()}, so it can only be looked at"
 
 
 @contextlib.contextmanager
@@ -253,7 +355,8 @@ def _written(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{error.filename or folder}: can't be written ({error.strerror or error})") from None
+        kind = ScarceError if is_full(error) else UserError
+        raise kind(f"{error.filename or folder}: can't be written ({error.strerror or error})") from None
 
 
 class _Mark(msgspec.Struct):
@@ -297,10 +400,11 @@ def _is_made(folder: Path) -> bool:
     return True
 
 
-def list_sweeps() -> list[Sweep]:
-    """The sweeps that this user has made, newest first; then others in `checkpoints` of the working directory."""
+def list_sweeps(run_dir: str | Path | None = None) -> list[Sweep]:
+    """The sweeps that this user has made, newest first; then others in `checkpoints` of the working directory. With
+    `run_dir`, only those in that folder."""
     found = dict[Path, tuple[bool, float, Sweep]]()
-    here = Path(RunConfig.run_dir)
+    here = Path(run_dir or RunConfig.run_dir)
     with contextlib.suppress(OSError):
         for file in here.glob(f"*/{SWEEP_FILE}"):
             with contextlib.suppress(OSError, UserError):
@@ -308,10 +412,12 @@ def list_sweeps() -> list[Sweep]:
                     sweep = Sweep(file.parent)
                     found[sweep.path] = False, file.stat().st_mtime, sweep
     with contextlib.suppress(OSError):
-        for entry in _marks().glob("[!.]*"):  # names with a dot are temporary files of `write_atomically`
+        for entry in marks.marks("sweeps"):
             with contextlib.suppress(OSError, ValueError, UserError):
                 mark = read_json(entry, _Mark, _MAX_BYTES)
-                if (sweep := Sweep(Path(mark.path))).path.joinpath(SWEEP_FILE).is_file():
+                sweep = Sweep(Path(mark.path))
+                is_wanted = run_dir is None or sweep.path.parent == here.resolve()
+                if is_wanted and (sweep.path / SWEEP_FILE).is_file():
                     found[sweep.path] = True, mark.created_at or (sweep.path / SWEEP_FILE).stat().st_mtime, sweep
     return [sweep for *_, sweep in sorted(found.values(), key=lambda each: each[:2], reverse=True)]
 
@@ -319,7 +425,3 @@ def list_sweeps() -> list[Sweep]:
 def setting_key(settings: Mapping[str, Any]) -> str:
     """The same for the same values, in whichever order they are given."""
     return json.dumps(settings, sort_keys=True)
-
-
-def _marks() -> Path:
-    return program_folder("STATE") / "sweeps"

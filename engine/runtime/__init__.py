@@ -1,1 +1,1 @@
-"""Utilities for every process that know nothing of runs: threads, stopwatch, trace, safe text and files."""
+"""Utilities for every process that know nothing of runs: processes, threads, devices, stopwatch, text, files."""

@@ -1,4 +1,4 @@
-"""95 % intervals of a mean by Student's t distribution."""
+"""95 % intervals by Student's t distribution: of a mean, and of a sum of independent parts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,28 @@ def half_width(values: Sequence[float]) -> float:
     """Half the width of the 95 % interval of a mean; NaN for a single value, which says nothing about it."""
     if len(values) < 2:
         return math.nan
-    return _quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def _quantile(freedom: int) -> float:
-    """The 97.5 % quantile; beyond the table by its expansion around the normal one (Abramowitz & Stegun 26.7.5)."""
-    if freedom <= len(_QUANTILES):
-        return _QUANTILES[freedom - 1]
+def half_width_of_sum(parts: Sequence[tuple[float, float]]) -> float:
+    """Half the width of the 95 % interval of a sum or difference of independent estimates.
+
+    Args:
+        parts: of each, its variance and the degrees of freedom of that. Those of the sum are Welch's and
+            Satterthwaite's (https://doi.org/10.2307/3002019).
+    """
+    variance = sum(each for each, _ in parts)
+    if variance == 0:
+        return 0.0
+    return quantile(1 / sum((each / variance) ** 2 / freedom for each, freedom in parts)) * math.sqrt(variance)
+
+
+def quantile(freedom: float) -> float:
+    """The 97.5 % quantile; within the table interpolated, beyond it by its expansion around the normal one (Abramowitz
+    & Stegun 26.7.5)."""
+    if freedom < len(_QUANTILES):
+        below = int(freedom)
+        left, right = _QUANTILES[below - 1 : below + 1]
+        return left + (right - left) * (1 / below - 1 / freedom) * below * (below + 1)
     z = _NORMAL
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

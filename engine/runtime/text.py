@@ -1,12 +1,17 @@
-"""Escaping of untrusted text before it is shown: names, settings, log lines, reasons and tags may contain control
-sequences that a terminal would execute. And sizes and guesses as text."""
+"""Text for people: escaping, sizes and guesses, and what errors say of the user's code and of missing packages.
+
+Names, settings, log lines, reasons and tags may contain control sequences that a terminal would execute.
+"""
 
 from __future__ import annotations
 
 import codecs
 import difflib
+import functools
 import re
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -104,3 +109,65 @@ def did_you_mean(typed: str, known: Iterable[str]) -> str:
     """`; did you mean X?` with the word that is most like it; empty if none is."""
     like = difflib.get_close_matches(typed, known, n=1, cutoff=0.8)
     return f"; did you mean {like[0]}?" if like else ""
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+@functools.cache
+def _not_of_user() -> tuple[str, ...]:
+    """Return what the paths of Python's and the engine's own code begin with."""
+    import sysconfig
+
+    return "<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).parents[1]}/"
+
+
+def place_of(error: BaseException) -> str:
+    """` (FILE:LINE)`, or nothing if none of the user's own code is in the traceback."""
+    import traceback
+
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        path = Path(frame.f_code.co_filename)
+        if not str(path).startswith(_not_of_user()) and not set(_INSTALLED) & set(path.parts):
+            place = f" ({printable(path.name)}:{line})"
+    return place
+
+
+def parsing_module(error: BaseException) -> str:
+    """The module that has `argparse` read the command line, which raised the error; empty if none has."""
+    import traceback
+
+    names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return printable(names[names.index("argparse") - 1]) if "argparse" in names[1:] else ""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra: into the clone that this program runs from, else from the index."""
+    from importlib.metadata import PackageNotFoundError, distribution  # slow to import
+
+    try:
+        origin = distribution("mario-tui").read_text("direct_url.json")
+    except PackageNotFoundError:
+        origin = None
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:  # it has been deleted
+        folder = None
+    return _command(extra, origin, Path(sys.prefix) / "bin/pip", folder)
+
+
+def _command(extra: str, origin: str | None, pip: Path, folder: Path | None) -> str:
+    """`origin`: where the package was installed from, as the Python Packaging User Guide specifies `direct_url.json`.
+    Paths in `folder` are relative."""
+    import json
+    import shlex
+    from urllib.parse import unquote, urlsplit
+
+    said = json.loads(origin or "{}")
+    if not said.get("dir_info", {}).get("editable"):
+        return f"pip install 'mario-tui[{extra}]'"
+    clone, program = Path(unquote(urlsplit(said["url"]).path)), str(pip) if pip.is_file() else "pip"
+    if clone == folder:
+        return f"{shlex.quote(program.removeprefix(f'{folder}/'))} install -e '.[{extra}]'"
+    return f"{shlex.quote(program)} install -e {shlex.quote(f'{clone}[{extra}]')}"

@@ -1,23 +1,31 @@
-"""The thread budget of a process: lanes emulate and torch learns on the same cores."""
+"""Processor and threads: the cores that a process may use, its thread budget, and threads that do a piece of work.
+
+Lanes emulate and torch learns on the same cores.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import fcntl
+import functools
 import itertools
 import math
 import os
+import platform
 import tempfile
+import threading
+import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import BinaryIO
 
 import psutil
 
-from engine.runtime.files import open_regular
-from engine.runtime.trusted_folders import is_private, way_in
+from engine.runtime.files import is_private, open_lock, way_in
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _MMAP_THRESHOLDS = (1 << 30, 1 << 25)
@@ -114,7 +122,7 @@ def _claimed(cores: list[int], count: int) -> list[int]:
 
 def _locks_core(path: Path) -> bool:
     """Lock a file until this process ends. Returns False if another one holds it."""
-    lock = open_regular(path, os.O_RDWR | os.O_CREAT)
+    lock = open_lock(path)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -139,3 +147,145 @@ def keep_freed_memory(mallopt: Callable[[int, int], int] | None = None) -> None:
     # stays at 128 KiB.
     if any(mallopt(_M_MMAP_THRESHOLD, threshold) for threshold in _MMAP_THRESHOLDS):
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def processor_name() -> str:
+    """The processor's model, or its architecture where Linux does not report one."""
+    for line in _cpuinfo():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def has_native_bf16() -> bool:
+    """Return whether the CPU has bfloat16 instructions; without them bfloat16 is emulated."""
+    return not _flags().isdisjoint(("avx512_bf16", "amx_bf16"))
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """CPU time so far of a process and of those that it has started, as far as they have not ended."""
+    total = 0.0
+    with contextlib.suppress(psutil.Error):
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                times = each.cpu_times()
+                total += times.user + times.system
+    return total
+
+
+def machine_cpu_seconds() -> float:
+    """CPU time so far of all programs on the machine, of any priority, and of the kernel."""
+    times = psutil.cpu_times()
+    idle = sum(getattr(times, name, 0.0) for name in ("idle", "iowait"))
+    counted_twice = sum(getattr(times, name, 0.0) for name in ("guest", "guest_nice"))  # also in user and nice
+    return float(sum(times) - idle - counted_twice)
+
+
+@functools.cache
+def _flags() -> frozenset[str]:
+    """The CPU's feature flags; empty where Linux does not report them."""
+    return next((frozenset(line.split()) for line in _cpuinfo() if line.startswith("flags")), frozenset())
+
+
+@functools.cache
+def _cpuinfo() -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path("/proc/cpuinfo").read_text("ascii", "replace").splitlines()
+    return []
+
+
+Work = Callable[[int], object]
+
+
+class Crew:
+    """`others` threads beside the one that calls it, which do a piece of work together again and again. They end when
+    it is no longer used.
+
+    Handing work to a `ThreadPoolExecutor` takes tens of microseconds for each thread, one after the other; a step of
+    many lanes on many cores is done in a millisecond.
+    """
+
+    def __init__(self, others: int, name: str) -> None:
+        self._begin: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in range(others)]
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._working = 0  # threads that have not answered
+        for number, begin in enumerate(self._begin, 1):
+            threading.Thread(
+                target=_serve, args=(number, begin, self._done), name=f"{name}_{number}", daemon=True
+            ).start()
+        weakref.finalize(self, _end, self._begin)
+
+    def __call__(self, work: Work) -> None:
+        """Call `work(0)` in this thread and `work(1)`, `work(2)`, ... in the others. Returns when all of them have
+        returned, and raises what one of them raised."""
+        errors = list[BaseException]()
+        try:
+            for begin in self._begin:
+                self._working += 1
+                begin.put(work)
+            work(0)
+        finally:  # Ctrl-C must not leave a thread behind that still works
+            while self._working:
+                error = self._done.get()
+                self._working -= 1
+                if error is not None:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def _serve(number: int, begin: SimpleQueue[Work | None], done: SimpleQueue[BaseException | None]) -> None:
+    while (work := begin.get()) is not None:
+        try:
+            work(number)
+        except BaseException as error:
+            done.put(error)
+        else:
+            done.put(None)
+        del work  # it must not keep alive what it belongs to
+
+
+def _end(begin: list[SimpleQueue[Work | None]]) -> None:
+    for queue in begin:
+        queue.put(None)
+
+
+class UserCalls:
+    """This process's calls of a user's code, such as an environment: each may take any time up to a limit."""
+
+    def __init__(self) -> None:
+        self.limit_s = 0.0
+        """Seconds that a call may take; 0 while there is no such code. Every promise of a heartbeat is longer by it."""
+        self.step_s = 0.0
+        """Seconds that a step of all lanes may take at most: a call of `step` and one of `reset` in each."""
+        self.begun_at = -math.inf
+        """CLOCK_MONOTONIC of the newest call, or one less than a second before it."""
+        self.beat: Callable[[], object] = lambda: None
+        """Tells those who watch this process that it lives; called between two calls, at most once a second."""
+        self.fail: Callable[[str], object] = lambda text: None
+        """Called from a thread for a call beyond the limit, with a line about it; is to end the process."""
+
+    def begin(self, now: float) -> None:
+        """A call begins."""
+        if now - self.begun_at >= 1:
+            self.begun_at = now
+            self.beat()
+
+    @property
+    def are_under_way(self) -> bool:
+        """Return whether the newest call may still last; one beyond the limit is somebody else's to notice."""
+        return time.monotonic() - self.begun_at < self.limit_s + 1
+
+
+user_calls = UserCalls()
+
+
+CLOSE_S = 5.0
+"""For the end of what is not needed any more, such as an environment."""
+
+
+def call_within(seconds: float, call: Callable[[], object]) -> None:
+    """Call what may hang in a thread, and wait for its end, but no longer than that."""
+    calling = threading.Thread(target=call, name="bounded call", daemon=True)
+    calling.start()
+    calling.join(seconds)

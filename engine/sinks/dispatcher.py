@@ -10,10 +10,9 @@ from typing import Literal
 
 from engine.config.sinks import JSON_LINES, sink_names
 from engine.protocol.sinks import Begin, SinkEvent
-from engine.sinks.foreign import ForeignSink, SinkEnded
-from engine.sinks.json_lines import JSONLines
-from engine.sinks.queued_writer import QueuedSink
-from engine.sinks.tensorboard import TensorBoard
+from engine.sinks.files import JSONLines, TensorBoard
+from engine.sinks.process import ForeignSink, SinkEnded
+from engine.sinks.sink import QueuedSink
 
 _RETRY_EVERY_S = 60.0
 

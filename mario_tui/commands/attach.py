@@ -1,15 +1,19 @@
-"""`mario-tui attach`: the dashboard of a run, or charts of event files."""
+"""`mario-tui`, the home screen; and `mario-tui attach`, the dashboard of a run or charts of event files."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from engine.errors import UserError
 from engine.runs.lookup import WrongNameError, find_run
-from engine.runs.run import Run, is_run
+from engine.runs.marks import is_run
+from engine.runs.run import Run
 from mario_tui.commands.options import Parser, add_read_only, add_run_dir, existing, need_terminal
+from mario_tui.features import viewers
 
 
 def attach_parser() -> argparse.ArgumentParser:
@@ -32,13 +36,15 @@ def attach_parser() -> argparse.ArgumentParser:
 def run(arguments: list[str]) -> int:
     options = attach_parser().parse_args(arguments)
     run_dir = existing(options.run_dir)
-    charts = foreign_events(Path(options.run))
-    run = None if charts else _run_unless_awaited(options.run, run_dir)
-    charts = charts or (None if run else Path(options.run))
+    viewer, path = viewer_of(Path(options.run)), Path(options.run)
+    run = _run_unless_awaited(options.run, run_dir) if viewer is None else None
+    if run is None:
+        viewer = viewer or viewers()[0]  # which waits
     need_terminal("mario-tui runs")
     from mario_tui.app import MarioApp
 
-    app = MarioApp(open_run=run, run_dir=options.run_dir, read_only=options.read_only, charts=charts)
+    open_screen = None if viewer is None else partial(viewer.screen, path)
+    app = MarioApp(open_run=run, run_dir=options.run_dir, read_only=options.read_only, open_screen=open_screen)
     return app.run_in_terminal()
 
 
@@ -53,14 +59,11 @@ def _run_unless_awaited(name: str, run_dir: str | None) -> Run | None:
         return None
 
 
-def foreign_events(path: Path) -> Path | None:
-    """The path if it is an event file or a folder of event files, but not a run."""
+def viewer_of(path: Path) -> ModuleType | None:
+    """The viewer that shows what is at a path. None if that is a run, or nothing that can be shown."""
     if is_run(path) or not path.exists():
         return None
-    from mario_tui.data.event_files import event_files, problem_of  # slow: it imports TensorBoard
-
-    found = bool(event_files(path)) if path.is_dir() else not problem_of(path)
-    return path if found else None
+    return next((viewer for viewer in viewers() if viewer.shows(path)), None)
 
 
 def run_of(name: str, run_dir: str | None) -> Run:
@@ -74,7 +77,20 @@ def run_of(name: str, run_dir: str | None) -> Run:
         if path.is_dir():
             raise UserError(f"{name}: the folder contains neither a run nor event files") from None
         if path.is_file():
-            from mario_tui.data.event_files import problem_of
-
-            raise UserError(f"{name}: {problem_of(path)}") from None
+            raise UserError(f"{name}: {viewers()[0].problem_of(path)}") from None
         raise
+
+
+def home_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="mario-tui", add_help=False, allow_abbrev=False)
+    add_run_dir(parser)
+    add_read_only(parser)
+    return parser
+
+
+def run_home(arguments: list[str]) -> int:
+    options = home_parser().parse_args(arguments)
+    need_terminal("mario-tui --no-ui, or mario-tui runs")
+    from mario_tui.app import MarioApp
+
+    return MarioApp(run_dir=options.run_dir, read_only=options.read_only).run_in_terminal()

@@ -7,22 +7,23 @@ Options and their values are written into the script, so they are there at once.
 from __future__ import annotations
 
 import argparse
+import importlib
 import shlex
 import shutil
 import sys
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 from pathlib import Path
 from string import Template
 
-from engine.config.games import game_of, games
-from engine.config.presets import presets
+from engine.config.command_line import presets
+from engine.config.game import games
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
 from engine.runs import policies
-from mario_tui.commands import attach, control, distill, evaluate, export, play, profile, runs, serve, sweep, train
+from mario_tui.commands import train
 from mario_tui.commands.options import Parser
+from mario_tui.features import Command, commands, package_commands
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -83,21 +84,6 @@ def completion_parser() -> argparse.ArgumentParser:
     return parser
 
 
-PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "attach": attach.attach_parser,
-    "runs": runs.runs_parser,
-    **{name: partial(control.control_parser, name) for name in control.ABOUT},
-    "sweep": lambda: _for_all_games(sweep.sweep_parser),
-    "eval": evaluate.eval_parser,
-    "distill": distill.distill_parser,
-    "play": play.play_parser,
-    "profile": lambda: _for_all_games(profile.profile_parser),
-    "export": export.export_parser,
-    "serve": serve.serve_parser,
-    "completion": completion_parser,
-}
-
-
 def run(arguments: list[str]) -> int:
     options = completion_parser().parse_args(arguments)
     import shtab
@@ -109,14 +95,24 @@ def run(arguments: list[str]) -> int:
 def _whole_command_line() -> argparse.ArgumentParser:
     """One parser with all commands, each action with what completes its values."""
     whole = _for_all_games(train.training_parser)
-    commands = whole.add_subparsers()
-    for name, make in PARSERS.items():
-        parser = make()
+    parsers = whole.add_subparsers()
+    for name, command in commands().items():
+        parser = _parser_of(name, command)
         summary = (parser.description or "").split(". ")[0].rstrip(".")
-        tasks = _searched() if name == "distill" else []
-        _complete(commands.add_parser(name, parents=[parser], add_help=False, description=summary, help=summary), tasks)
-    _complete(whole, [])
+        _complete(parsers.add_parser(name, parents=[parser], add_help=False, description=summary, help=summary))
+    for name, plugin in package_commands().items():  # which are not imported, so their options are unknown
+        summary = f"of package {plugin.package}"
+        parsers.add_parser(name, add_help=False, description=summary, help=summary)
+    _complete(whole)
     return whole
+
+
+def _parser_of(name: str, command: Command) -> argparse.ArgumentParser:
+    make = getattr(importlib.import_module(command.module), command.parser)
+    if command.of_runs:
+        return _for_all_games(make)
+    parser: argparse.ArgumentParser = make(name) if command.is_shared else make()
+    return parser
 
 
 def _for_all_games(make: Callable[[str, str], argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -129,32 +125,27 @@ def _for_all_games(make: Callable[[str, str], argparse.ArgumentParser]) -> argpa
     return parser
 
 
-def _searched() -> list[str]:
-    """The tasks that `distill` takes instead of a policy."""
-    found = (game_of(name).distillation for name in games())
-    return [task for each in found if each is not None for task in each.searched]
-
-
-def _complete(parser: argparse.ArgumentParser, tasks: list[str]) -> None:
-    """`tasks`: words besides policies."""
+def _complete(parser: argparse.ArgumentParser) -> None:
     import shtab
 
-    included = [card.name for card in policies.cards()] + tasks
+    included = [card.name for card in policies.cards()]
     completers = (
         {"run": _names("runs", ["latest"]), "resume": _names("runs", ["latest"])}
-        | {"checkpoint": _names("teachers" if tasks else "policies", ["latest", *included])}
+        | {"checkpoint": _names("policies", ["latest", *included])}
         | dict.fromkeys(_FILES, shtab.FILE)
         | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
     )
     for action in parser._actions:
-        if action.dest in completers:
+        if further := getattr(action, "also_completed", None):
+            vars(action)["complete"] = _names("teachers", ["latest", *included, *further])
+        elif action.dest in completers:
             vars(action)["complete"] = completers[action.dest]
         elif action.choices is None and action.nargs != 0:
             action.choices = _CHOICES.get(action.dest)
 
 
 def _names(what: str, words: list[str]) -> dict[str, object]:
-    """What completes with `words` and the names of runs, in the form that shtab reads."""
+    """Return what completes with `words` and the names of runs, in the form that shtab reads."""
     program = "mario-tui" if shutil.which("mario-tui") else shlex.quote(str(Path(sys.argv[0]).resolve()))
     values = {"what": what, "words": shlex.join(words), "program": program}
     functions = {shell: Template(text).substitute(values) for shell, text in _NAMES.items()}

@@ -1,4 +1,4 @@
-"""What several commands share: their parser, common options, and checks."""
+"""What several commands share: their parser, common options and checks, and the options of games and policies."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ import argparse
 import codecs
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
-from engine.config.fields import must_be_within, read_number
+import msgspec
+
+from engine.config import capabilities
+from engine.config.capabilities import CommandOption, Conditions, PlaysThrough
+from engine.config.command_line import add_option
+from engine.config.fields import ConfigError, coerce, flag, must_be_within, read_number
+from engine.config.game import Game, game_of, games, own_options
+from engine.config.reading import make_config
+from engine.config.run_config import options_of_all
+from engine.config.user_code import located
 from engine.errors import UserError
-from engine.runs.annotation import Annotation, make_annotation, read_annotation
-from engine.runs.run import Run
+from engine.runs.run import Annotation, Run, make_annotation, read_annotation
+from engine.runtime.files import expanded
 from engine.runtime.text import did_you_mean
-from mario_tui.launch import expanded
+
+LONGEST_S = 1e9
+"""Of `--timeout`."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,10 +48,18 @@ class Parser(argparse.ArgumentParser):
         return did_you_mean(unknown, self._option_string_actions) if unknown.startswith("-") else ""
 
 
-def add_run_dir(parser: argparse.ArgumentParser) -> None:
+def add_run_dir(parser: argparse.ArgumentParser, what: str = "runs") -> None:
     parser.add_argument(
-        "--run-dir", type=_folder, metavar="DIR", help="only runs in this folder (default: all your runs)"
+        "--run-dir", type=_folder, metavar="DIR", help=f"only {what} in this folder (default: all your {what})"
     )
+
+
+def add_trust(parser: argparse._ActionsContainer, files: str) -> None:
+    parser.add_argument(
+        "--trust", action="store_true",
+        help=f"import code that only the file of {files} names, for this start; without it, a terminal asks once for "
+        "the file's folder",
+    )  # fmt: skip
 
 
 def add_read_only(parser: argparse.ArgumentParser) -> None:
@@ -119,8 +138,8 @@ def add_annotation(parser: argparse.ArgumentParser, of: str, about: str) -> None
 
 
 def given_annotation(options: argparse.Namespace, run: Run | None = None) -> Annotation | None:
-    """What `--tag` and `--note` write about a run: a resumed `run` keeps its tags, and its note if there is no other.
-    None if neither was given."""
+    """Return what `--tag` and `--note` write about a run: a resumed `run` keeps its tags, and its note if there is no
+    other. None if neither was given."""
     if not options.tag and options.note is None:
         return None
     before = Annotation() if run is None else read_annotation(run)
@@ -130,3 +149,132 @@ def given_annotation(options: argparse.Namespace, run: Run | None = None) -> Ann
         )
     except UserError as error:  # it names the field
         raise UserError(f"--{error}".replace("--tags: ", "--tag: ")) from None
+
+
+def of_all(declared: Callable[[Game], Mapping[str, CommandOption]]) -> dict[str, CommandOption]:
+    """Return what all games have declared, by option. One that several games have is described as in the first of
+    them."""
+    every: dict[str, CommandOption] = {}
+    for name in games():
+        every |= {option: how for option, how in declared(game_of(name)).items() if option not in every}
+    return every
+
+
+def played_options() -> dict[str, CommandOption]:
+    """Options that `eval` and `play` take besides a policy."""
+    return of_all(capabilities.played_options)
+
+
+def add_game_options(parser: argparse.ArgumentParser, options: Mapping[str, CommandOption]) -> None:
+    """Add a flag for each of them. Only those that were given appear in the parsed namespace."""
+    for name, how in options.items():
+        add_option(parser, options_of_all()[name], how.help, metavar=how.metavar)
+
+
+def given_options(options: Mapping[str, Any], names: Iterable[str], game: str) -> dict[str, Any]:
+    """Return those of the options that have one of these names, which are a game's own; paths of files are absolute.
+    Raises `ConfigError`."""
+    values = {name: options[name] for name in names if options.get(name) is not None}
+    values = located(values, Path())
+    make_config({"game": game, **values})  # validates
+    return {
+        name: str(expanded(value).resolve()) if _is_file(name) else coerce(own_options(game)[name], value)
+        for name, value in values.items()
+    }
+
+
+def _is_file(name: str) -> bool:
+    return bool(options_of_all()[name].metadata["metavar"] == "FILE")
+
+
+_CONDITIONS: dict[str, float] = msgspec.structs.asdict(Conditions())
+"""The options that make a game harder for its policy, with their defaults."""
+
+
+def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> None:
+    parser.add_argument(
+        "checkpoint",
+        nargs=nargs,
+        help="a policy file, a checkpoint folder, a run's name or path, latest, or an included policy (mario-1-1); "
+        "of Mario also several, such as mario-1-1,mario-1-2: in the whole game each plays the stages that it was "
+        "trained on, the last one all others; stages: those of the package"
+        + ("; if omitted, the included policy for --game and --stage" if nargs == "?" else "; several in one table"),
+    )
+    parser.add_argument(
+        "--epsilon",
+        type=within("--epsilon", 0, 1),
+        metavar="E",
+        help="fraction of random actions (default: 0)",
+    )
+    parser.add_argument(
+        "--sticky-actions",
+        type=within("--sticky-actions", 0, 0.99),
+        metavar="X",
+        help="probability of repeating the previous action in each frame (default: 0)",
+    )
+    parser.add_argument(
+        "--noop-min",
+        type=whole("--noop-min", 0, 255),
+        metavar="N",
+        help="minimum number of random no-op frames at the start (default: 0)",
+    )
+    parser.add_argument(
+        "--noop-max",
+        type=whole("--noop-max", 0, 255),
+        metavar="N",
+        help="maximum number of random no-op frames at the start (default: 30, or --noop-min if that is more)",
+    )
+    parser.add_argument("--seed", type=whole("--seed", 0, 2**32 - 1), metavar="N", help="random seed (default: 0)")
+    add_game_options(parser, played_options())
+    add_run_dir(parser)
+
+
+def chosen_policies(spec: str, options: argparse.Namespace) -> tuple[Path, list[str]]:
+    """The policy of CHECKPOINT, and others if it is several that take turns: then the last one plays what the others
+    don't know, by default in the game's task that leads through all tasks."""
+    from engine.runs.lookup import find_policy
+    from engine.runs.policies import by_task
+
+    joined = {f"{game.tasks}s": game for game in map(game_of, games()) if isinstance(game, PlaysThrough)}
+    names = [spec] if Path(spec).exists() else spec.split(",")
+    names = [name for each in names for name in (by_task(joined[each].name) if each in joined else [each])]
+    *others, policy = (find_policy(name, existing(options.run_dir)) for name in names)
+    if not others:
+        return policy, []
+    game, of_others = game_of(check_policy(policy, options)), {check_policy(path, options) for path in others}
+    if not isinstance(game, PlaysThrough) or of_others != {game.name}:
+        accepted = " or ".join(each.name for each in joined.values())
+        raise UserError(f"CHECKPOINT: policies that take turns must all be for {accepted}, got {spec!r}")
+    if getattr(options, game.tasks, None) is None:
+        setattr(options, game.tasks, game.whole_task)
+    return policy, [str(path) for path in others]
+
+
+def for_engine(options: argparse.Namespace, game: str, names: Iterable[str]) -> dict[str, Any]:
+    """The conditions, the seed, and those `names` of the game's options that were given, as an order of the engine has
+    them. Raises `ConfigError`."""
+    given = {name: getattr(options, name) for name in conditions_given(options)}
+    usual = _CONDITIONS | {"noop_max": max(_CONDITIONS["noop_max"], given.get("noop_min", 0))}
+    conditions = usual | given
+    if conditions["noop_min"] > conditions["noop_max"]:
+        raise ConfigError(
+            "noop_min", f"must be at most --noop-max ({conditions['noop_max']}), got {conditions['noop_min']}"
+        )
+    return {**conditions, "seed": options.seed or 0, "own": given_options(vars(options), names, game)}
+
+
+def conditions_given(options: argparse.Namespace) -> list[str]:
+    """Names of the conditions (epsilon, sticky actions, no-ops) that are on the command line."""
+    return [name for name in _CONDITIONS if getattr(options, name) is not None]
+
+
+def check_policy(policy: Path, options: argparse.Namespace) -> str:
+    """The game of a policy. Raises `UserError` for options and conditions that it does not have."""
+    from engine.runs.checkpoints import policy_metadata
+
+    game = game_of(policy_metadata(policy)["game"])
+    known = (*capabilities.played_options(game), *capabilities.varied_conditions(game))
+    for name in (*played_options(), *_CONDITIONS):
+        if name not in known and getattr(options, name, None) is not None:
+            raise UserError(f"{flag(name)} can't be combined with a policy for {game.name}")
+    return game.name

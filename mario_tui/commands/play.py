@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from engine.config import capabilities
+from engine.config.capabilities import CommandOption, Playable
 from engine.config.fields import flag, must_be_one_of
-from engine.config.game import CommandOption
-from engine.config.games import game_of, games
+from engine.config.game import Game, game_of, games
 from engine.config.reading import make_config, with_task
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
+from engine.protocol.results import PlayOrder
 from engine.runs import policies
-from mario_tui.commands.game_options import add_game_options, given_options, of_all, played_options
-from mario_tui.commands.options import Parser, existing, need_terminal, whole
-from mario_tui.commands.policy_options import add_policy, check_policy, conditions_given, engine_arguments
+from mario_tui.commands.options import (
+    Parser,
+    add_game_options,
+    add_policy,
+    check_policy,
+    chosen_policies,
+    conditions_given,
+    for_engine,
+    given_options,
+    need_terminal,
+    of_all,
+    played_options,
+    whole,
+)
 
 _HOLD_MS = 250
 
 
 def play_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="mario-tui play", description="Watch a policy play in real time, or play yourself.")
-    played_by_people = [keys for keys in (game_of(game).person_keys for game in games()) if keys is not None]
     parser.add_argument(
         "--human",
         action="store_true",
-        help="; ".join(("play yourself: arrows or WASD", *(keys.brief for keys in played_by_people if keys.brief))),
+        help="; ".join(
+            (
+                "play yourself: arrows or WASD",
+                *(game.other_keys for game in map(game_of, games()) if isinstance(game, Playable) and game.other_keys),
+            )
+        ),
     )
     parser.add_argument("--game", metavar="|".join(games()),
                         help="game to play without CHECKPOINT, or what of it: snake:8x8, gym:CartPole-v1 "
@@ -60,47 +77,63 @@ def run(arguments: list[str]) -> int:
         raise UserError(f"--game {must_be_one_of(games(), title)}")
     game = game_of(options.game)
     for name in _without_policy():
-        if hasattr(options, name) and name not in game.person_options:
-            having = (each for each in games() if name in game_of(each).person_options)
+        if hasattr(options, name) and name not in _person_options(game):
+            having = (each for each in games() if name in _person_options(game_of(each)))
             raise UserError(f"{flag(name)} needs {' or '.join(f'--game {each}' for each in having)}")
     keys = None
     if options.human:
         for name in conditions_given(options):
             raise UserError(f"{flag(name)} can't be combined with --human; it is for policies")
         names = (*_without_policy(), *played_options())
-        keys = game.keys_of_person(make_config({"game": game.name, **given_options(vars(options), names, game.name)}))
-        if keys is None:
+        if not isinstance(game, Playable):
             raise UserError(f"--human can't be combined with --game {game.name}, which only policies can play")
-        for_engine = [f"--game={game.name}", *_engine_arguments(options, game.name, names)]
+        keys = game.keys_of_person(make_config({"game": game.name, **given_options(vars(options), names, game.name)}))
+        order = _order(options, game.name, names)
     else:
         if options.hold is not None:
             raise UserError("--hold needs --human")
-        from engine.runs.checkpoints import find_policy
-        from engine.runs.origin import origin_of
+        from engine.runs.lookup import origin_of
 
+        others: list[str] = []
         if options.checkpoint is None:
             policy = policies.of_task(game.name, getattr(options, game.tasks, None))
         else:
-            policy = find_policy(options.checkpoint, existing(options.run_dir))
+            policy, others = chosen_policies(options.checkpoint, options)
         game = game_of(check_policy(policy, options))
-        for_engine = [str(policy), *_engine_arguments(options, game.name, game.played_options)]
-        title = origin_of(policy).name
+        order = _order(options, game.name, capabilities.played_options(game), policy, others)
+        title = options.checkpoint if others else origin_of(policy).name
         if options.record is not None and not sys.stdout.isatty():
             from mario_tui.film import record
 
-            return record(for_engine)
+            return record(order)
     need_terminal("" if options.human else "mario-tui eval, or mario-tui play RUN --record FILE", "a game")
     from mario_tui.play import PlayApp
 
     hold_s = (options.hold or _HOLD_MS) / 1000
-    return PlayApp(title, for_engine, keys=keys, game=game.name, hold_s=hold_s).run_in_terminal()
+    return PlayApp(title, order, keys=keys, game=game.name, hold_s=hold_s).run_in_terminal()
+
+
+def _person_options(game: Game) -> Mapping[str, CommandOption]:
+    """Options of a game that a person plays."""
+    return game.person_options if isinstance(game, Playable) else {}
 
 
 def _without_policy() -> dict[str, CommandOption]:
     """Options that a policy determines."""
-    return {name: how for name, how in of_all(lambda game: game.person_options).items() if name not in played_options()}
+    return {name: how for name, how in of_all(_person_options).items() if name not in played_options()}
 
 
-def _engine_arguments(options: argparse.Namespace, game: str, names: Iterable[str]) -> list[str]:
-    recorded = [] if options.record is None else [f"--record={options.record.resolve()}"]
-    return engine_arguments(options, game, names) + recorded
+def _order(
+    options: argparse.Namespace,
+    game: str,
+    names: Iterable[str],
+    policy: Path | None = None,
+    others: Sequence[str] = (),
+) -> PlayOrder:
+    return PlayOrder(
+        policy=None if policy is None else str(policy),
+        others=list(others),
+        game=game,
+        record=None if options.record is None else str(options.record.resolve()),
+        **for_engine(options, game, names),
+    )

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import shlex
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len
 
 from engine.errors import UserError
-from engine.protocol.json_lines import as_fields
+from engine.protocol.json_lines import as_fields, interval_keys
 from engine.protocol.messages import Evaluation
 from engine.protocol.outcome import Outcome, mean_keys
-from engine.runs.annotation import read_annotation
+from engine.protocol.results import FinalResult, Interval
 from engine.runs.registry import list_records
-from engine.runs.run import Run, RunRecord
+from engine.runs.run import Run, RunRecord, read_annotation
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
-from mario_tui.data.format import number
-from mario_tui.data.run_filter import matches, options_of, text_of, words_of
+from mario_tui.data.differences import matches, options_of, text_of, words_of
+from mario_tui.data.format import fitted, number, within
 from mario_tui.data.run_status import RunStatus
 
-_ABOUT = "List runs, newest first. RETURN: mean of the last episodes; BEST: that of the best evaluation."
+_ABOUT = (
+    "List runs, newest first. RETURN: mean of the last episodes; BEST: that of the best "
+    "evaluation, which is partly luck; RESULT: that of a finished run over fresh episodes, with its 95 % interval."
+)
+
+_STATE = 10
+"""Cells of a state, with the space before it."""
+_NAME = 25
+"""Cells of a usual name, which are left to longer ones."""
+_LEAST = 8
+"""Cells below which nothing is left of a text that is cut."""
 
 
 def runs_parser() -> argparse.ArgumentParser:
@@ -80,23 +95,47 @@ def run(arguments: list[str]) -> int:
     folders = [str(run.path.parent) for run in runs]
     if len(set(folders)) == 1:
         folders = [""] * len(runs)
-    width = max(25, *(len(printable(record.name)) for _, record in records))
-    head = f"{'RUN':<{width}} {'STATE':<9} {'ENV STEPS':>12} {'OF':>12} {'RETURN':>8} {'BEST':>8}"
-    print(head + "  FOLDER" * any(folders))
-    for (run, record), folder in zip(records, folders, strict=True):
+    _print_table(records, folders, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+    return 0
+
+
+def _print_table(records: Sequence[tuple[Run, RunRecord]], folders: Sequence[str], room: int | None) -> None:
+    """In a terminal of `room` columns, less important numbers, the middle of names and the ends of lines are left
+    out."""
+    results = ["" if record.result is None else within(record.result.mean_return) for _, record in records]
+    numbers = {"ENV STEPS": 12, "OF": 12, "RETURN": 8, "BEST": 8}
+    if any(results):
+        numbers["RESULT"] = 1 + max(map(len, ("RESULT", *results)))
+    width = max(_NAME, *(cell_len(printable(record.name)) for _, record in records))
+    for name in ("OF", "RETURN", "ENV STEPS", *["BEST"] * any(results)):
+        if room is not None and _NAME + _STATE + sum(numbers.values()) + len(numbers) > room:
+            del numbers[name]
+    taken = _STATE + sum(numbers.values()) + len(numbers)
+    width = width if room is None else max(_LEAST, min(width, room - taken))
+    left = None if room is None else room - width - taken - 2
+
+    def line(name: str, state: str, cells: Iterable[str], end: str) -> str:
+        end = end if left is None or cell_len(end) <= left else fitted(end, left) if left >= _LEAST else ""
+        return f"{fitted(printable(name), width)} {state:<{_STATE - 1}} {' '.join(cells)}  {printable(end)}".rstrip()
+
+    def cell(name: str, text: str) -> str:
+        return f" {text}".ljust(numbers[name]) if name == "RESULT" else text.rjust(numbers[name])
+
+    print(line("RUN", "STATE", (cell(name, name) for name in numbers), "FOLDER" * any(folders)))
+    for (run, record), folder, result in zip(records, folders, results, strict=True):
         status = RunStatus.of_record(record)
         if status is RunStatus.DAMAGED:
-            print(printable(f"{record.name:<{width}} {status:<9} {run.path}: {record.reason}"))
-            continue
-        best = None if record.best is None else record.best.mean_return
-        of = f"{record.steps:,}" if record.steps else "–"
-        line = (
-            f"{record.name:<{width}} {status:<9} {record.env_steps:>12,} {of:>12} "
-            f"{number(record.mean_return):>8} {number(best):>8}"
-        )
-        on = f"  on {record.elsewhere}" if record.elsewhere else ""
-        print(printable(f"{line}  {folder}".rstrip() + on))
-    return 0
+            text = printable(f"{run.path}: {record.reason}")
+            cells = [text if room is None else fitted(text, max(0, room - width - _STATE - 1)).rstrip()]
+        else:
+            values = {
+                "ENV STEPS": f"{record.env_steps:,}", "OF": f"{record.steps:,}" if record.steps else "–",
+                "RETURN": number(record.mean_return),
+                "BEST": number(None if record.best is None else record.best.mean_return), "RESULT": result,
+            }  # fmt: skip
+            cells = [cell(name, values[name]) for name in numbers]
+        on = f"on {record.elsewhere}" if record.elsewhere else ""
+        print(line(record.name, status, cells, "  ".join(filter(None, (folder, on)))))
 
 
 def _matches(words: Sequence[str], run: Run, record: RunRecord) -> bool:
@@ -106,11 +145,26 @@ def _matches(words: Sequence[str], run: Run, record: RunRecord) -> bool:
 
 def _evaluations(run: Run) -> list[dict[str, Any]]:
     """The evaluations that the run has recorded, in their order, with the fields of an `evaluation` in JSON lines."""
-    from mario_tui.data.recorded import recorded_state
+    from mario_tui.data.feed import recorded_state
 
     state = recorded_state(run)
     outcome = Outcome() if state.hello is None else state.hello.outcome
     return [as_fields(event, outcome) for event in state.events.others() if isinstance(event, Evaluation)]
+
+
+_UNKNOWN = Interval(math.nan, math.nan, math.nan)
+"""NaN becomes null."""
+
+
+def result_fields(result: FinalResult) -> dict[str, Any]:
+    """A run's result for `--json`, with the names of `final_evaluation` in JSON lines."""
+    known = {"clear_rate": result.clear_rate, "mean_return": result.mean_return, **mean_keys(result.results)}
+    return {
+        "policy_env_steps": result.env_steps, "episodes": result.episodes,
+        "clears": None if result.clear_rate is None else result.clears,
+        **interval_keys({name: found or _UNKNOWN for name, found in known.items()}),
+        "starts": result.starts, "note": result.note,
+    }  # fmt: skip
 
 
 def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:
@@ -118,7 +172,11 @@ def record_as_dict(run: Run, record: RunRecord) -> dict[str, Any]:
     fields = msgspec.to_builtins(record)
     if record.best is not None:
         fields["best"].pop("results", None)
-        fields["best"] |= mean_keys(record.best.means)
+        fields["best"] |= mean_keys(record.best.results)
+        with contextlib.suppress(UserError):
+            fields["best"] |= {} if run.description().outcome.goal else {"clears": None}
+    if record.result is not None:
+        fields["result"] = result_fields(record.result)
     return {
         **fields,
         "state": record.told_state,

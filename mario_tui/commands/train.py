@@ -8,50 +8,61 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from engine import __version__
-from engine.config.command_line import add_arguments, given
+from engine.config.command_line import add_arguments, given, presets
 from engine.config.fields import flag
-from engine.config.games import GAMES
-from engine.config.presets import presets
+from engine.config.game import GAMES, game_of
 from engine.config.run_config import RunConfig
-from engine.config.runners import RUNNERS
-from engine.config.torchrun import torchrun_rank
+from engine.config.runners import RUNNERS, torchrun_rank
 from engine.errors import UserError
-from engine.runtime.parent import killed_with_parent
-from mario_tui.commands import eval_only
-from mario_tui.commands.options import Parser, add_annotation, add_read_only, chosen, given_annotation, need_terminal
-from mario_tui.launch import Plan, expanded, make_plan
+from engine.protocol.json_lines import ALWAYS, EVENT_NAMES
+from engine.runtime.files import expanded
+from engine.runtime.processes import killed_with_parent
+from mario_tui.commands import evaluate
+from mario_tui.commands.options import (
+    Parser,
+    add_annotation,
+    add_read_only,
+    add_trust,
+    chosen,
+    given_annotation,
+    need_terminal,
+)
+from mario_tui.features import commands, package_commands
+from mario_tui.launch import Plan, make_plan
 
-_COMMANDS = """\
-commands:
+_ABOUT = """\
+Train DQN agents (Double, dueling, n-step, prioritized) from a terminal and watch them learn.
+
+every day:
   mario-tui                       home: your runs, new run, resume, attach
   mario-tui --game mario [...]    start a run and open its dashboard
   mario-tui --no-ui [...]         the same without the dashboard
   mario-tui --detach [...]        start a run and leave it alone
-  mario-tui attach [RUN|PATH]     dashboard of a running or finished run; charts of event files
-  mario-tui runs [--json]         list runs
-  mario-tui stop RUN...           write a checkpoint and end the run
-  mario-tui pause RUN...          pause training
-  mario-tui resume-training RUN   continue training after a pause
-  mario-tui checkpoint RUN...     write a checkpoint
-  mario-tui wait RUN...           wait until runs have ended; exit with their status
-  mario-tui sweep [...]           many runs: options that vary, seeds, a table with intervals
-  mario-tui eval CHECKPOINT       clear rate and return over many episodes
-  mario-tui distill POLICY ...    teach one network what several policies play
-  mario-tui play [CHECKPOINT]     watch a policy; --human: play yourself; --record FILE
-  mario-tui profile [...]         time per section, bottlenecks, and faster options
-  mario-tui export [RUN|PATH]     scalars of a run or of event files: CSV, JSON lines or Parquet
-  mario-tui serve                 the terminal UI in a browser; --host ADDRESS, --port N
-  mario-tui completion SHELL      script for the completion of bash, zsh or fish
+{daily}
 
+other commands:
+{others}
+
+{what} below, with the defaults of {game} with the {runner} runner; for others:
+mario-tui --game snake --runner apex {flag}
+"""
+_MORE = """\
+mario-tui --help-all           all options of a run
+mario-tui COMMAND --help       what a command does, and its options
+"""
+_REST = """\
 --read-only works with attach, with serve, or alone (home)
 
 exit status: 0 finished or stopped, 1 the run failed, 2 wrong usage or configuration
 """
-
-
+_DAILY = (
+    "help", "help_all", "no_ui", "detach", "resume", "name", "preset", "config", "trust", "game", "env", "runner",
+    "num_processes", "num_actors", "steps", "seed", "device", "run_dir",
+)  # fmt: skip
+"""Options that `--help` shows, besides the one that the game's tasks are chosen by."""
 _EARLIER = """\
 options of earlier scripts that belong to a runner or a command here (docs/coming-from-earlier-scripts.md):
   --num-processes N               with --runner parallel or ddp
@@ -65,6 +76,19 @@ _OF_COMMANDS = {
 """Options that only a command has."""
 
 
+class _DailyHelp(argparse.Action):
+    """Shows the options that most people need; `const`: what to say of them, and their names."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        parser.description, daily = self.const
+        parser.epilog = _MORE
+        for action in parser._actions:
+            if action.dest not in daily:
+                action.help = argparse.SUPPRESS
+        parser.print_help()
+        parser.exit()
+
+
 class _Parser(Parser):
     def meant(self, unknown: str) -> str:
         command = _OF_COMMANDS.get(unknown)
@@ -76,13 +100,18 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
     parser = _Parser(
         prog="mario-tui",
         usage="mario-tui [COMMAND] [options]",
-        description="Train DQN agents (Double, dueling, n-step, prioritized) from a terminal and watch them learn.\n"
-        f"The options and defaults below are those of {game} with the {runner} runner; for others:\n"
-        "mario-tui --game snake --runner apex --help",
-        epilog=f"{_EARLIER}\n{_COMMANDS}",
+        description=_about("All options are", game, runner, "--help-all"),
+        epilog=f"{_EARLIER}\n{_REST}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        add_help=False,
     )
+    daily = _about("Daily options are", game, runner, "--help")
+    parser.add_argument(
+        "-h", "--help", action=_DailyHelp, nargs=0, const=(daily, {*_DAILY, game_of(game).tasks}),
+        help="show commands and daily options, and exit",
+    )  # fmt: skip
+    parser.add_argument("--help-all", action="help", help="show commands and all options, and exit")
     parser.add_argument("--version", action="version", version=f"mario-tui {__version__}")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--no-ui", action="store_true", help="train without the dashboard")
@@ -94,8 +123,14 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
     parser.add_argument(
         "--log-format", choices=("rich", "plain", "json"), help="with --no-ui (default: rich on a terminal, else plain)"
     )
+    parser.add_argument(
+        "--log-events", type=_event_names, metavar="NAME,...",
+        help=f"with --log-format json: print only these events (default: all): {', '.join(EVENT_NAMES)}; "
+        f"{', '.join(ALWAYS)} are always printed",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="with --detach: print one JSON object")
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
+    add_trust(parser, "--config")
     parser.add_argument("--resume", metavar="RUN|PATH|latest", help="resume from a run's newest or a given checkpoint")
     parser.add_argument(
         "--eval-only",
@@ -116,18 +151,45 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
     return parser
 
 
+def _about(what: str, game: str, runner: str, flag: str) -> str:
+    """The description, with a line for each command that is there."""
+    known = commands()
+    daily, others = (
+        [
+            f"  mario-tui {f'{name} {each.usage}':<21} {each.about}"
+            for name, each in known.items()
+            if each.is_daily is daily
+        ]
+        for daily in (True, False)
+    )
+    others += [f"  mario-tui {name:<21} of package {each.package}" for name, each in package_commands().items()]
+    lines = {"daily": "\n".join(daily), "others": "\n".join(others)}
+    return _ABOUT.format(**lines, what=what, game=game, runner=runner, flag=flag)
+
+
+def _event_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in EVENT_NAMES]:
+        raise UserError(f"--log-events must be names among {', '.join(EVENT_NAMES)}, got {unknown[0]!r}")
+    return names
+
+
 def run(arguments: list[str]) -> int:
     game, runner = chosen(arguments, "--game", GAMES), chosen(arguments, "--runner", RUNNERS)
     options = training_parser(game, runner).parse_args(arguments)
     if options.json and not options.detach:
         raise UserError("--json needs --detach")
+    if options.log_events and (options.log_format != "json" or options.eval_only):
+        raise UserError("--log-events needs --no-ui --log-format json")
     if options.eval_only:
         if options.detach:
             raise UserError("--detach can't be combined with --eval-only, which starts no run")
-        return eval_only.run(options)
+        return evaluate.run_eval_only(options)
     values = given(options)
     if options.read_only:
-        starting = ("no_ui", "detach", "config", "resume", "name", "tag", "note", "preset", "log_format")
+        starting = (
+            "no_ui", "detach", "config", "trust", "resume", "name", "tag", "note", "preset", "log_format", "log_events",
+        )  # fmt: skip
         others = [name for name in starting if getattr(options, name)]
         asked = next(name for name in (*others, *values) if name != "run_dir")
         raise UserError(
@@ -151,8 +213,10 @@ def run(arguments: list[str]) -> int:
         raise UserError("--log-format needs --no-ui")
     if options.no_ui:
         from mario_tui.headless import train_headless
+        from mario_tui.terminal.console import can_move
 
-        return train_headless(plan, options.log_format or ("rich" if sys.stdout.isatty() else "plain"))
+        log_format = options.log_format or ("rich" if can_move(sys.stdout) else "plain")
+        return train_headless(plan, log_format, options.log_events or EVENT_NAMES)
     if options.detach:
         from mario_tui.detached import train_detached
 
@@ -167,10 +231,11 @@ def run(arguments: list[str]) -> int:
 
 def _plan(values: dict[str, Any], options: argparse.Namespace) -> Plan:
     """The run to start. To verify the checkpoint that is resumed reads all of it."""
-    make = functools.partial(make_plan, values, options.config, options.resume, options.preset, options.name)
+    sources = options.config, options.resume, options.preset, options.name
+    make = functools.partial(make_plan, values, *sources, trusted=options.trust)
     if options.resume is None:
         return make()
-    from mario_tui.terminal.progress_bar import progress_bar
+    from mario_tui.terminal.console import progress_bar
 
     with progress_bar("verifying the checkpoint", total=1) as move:
         return make(progress=move)

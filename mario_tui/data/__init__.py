@@ -1,1 +1,1 @@
-"""The data behind the screens, without drawing: events, event files, forms, settings, keys, themes."""
+"""The data behind the screens, without drawing: events, forms, settings, keys, themes."""

@@ -1,25 +1,28 @@
 """The one follower of a run: its host's messages while one is connected, its recording and its record otherwise.
 
-Threads read and fold; the app takes a snapshot at each tick.
+Threads read and fold; the app takes a snapshot at each tick. Whoever needs the state of a run only once reads its
+recording (`recorded`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage, attach
-from engine.host.run_state import RunState
+from engine.host.run_state import MAX_LOGS, RunState
 from engine.protocol.commands import Command
-from engine.protocol.machine import System
 from engine.protocol.messages import (
-    Curriculum,
     Episode,
     Event,
     Failed,
@@ -27,92 +30,105 @@ from engine.protocol.messages import (
     Frame,
     Hello,
     KeptEvent,
-    Lanes,
-    Members,
-    Point,
+    Log,
     Progress,
-    Ready,
-    TimeSplits,
 )
-from engine.protocol.outcome import Outcome
 from engine.runs.recording import read_recording
-from engine.runs.run import Run, RunRecord, end_state
-from mario_tui.data.exit_status import failure
-from mario_tui.data.run_status import RunStatus
+from engine.runs.run import Run, RunRecord
+from mario_tui.data.format import counted
+from mario_tui.data.run_status import RunStatus, Snapshot, failure
+
+
+class Received:
+    """Counts the lasting events of a connection, and remembers those that a later greeting may repeat.
+
+    Args:
+        hello: the first greeting; its events are from before this client, but for an end.
+    """
+
+    def __init__(self, hello: Hello) -> None:
+        self._counts = Counter(hello.published)
+        self._marks: set[KeptEvent] = set()
+        self._logs = deque[KeptEvent](maxlen=MAX_LOGS)  # a greeting has no older ones
+        for event in hello.events:
+            self._remember(event)
+
+    def add(self, event: Event) -> None:
+        """Count an event that is not a greeting."""
+        if isinstance(event, KeptEvent):
+            self._counts[type(event).__name__] += 1
+            self._remember(event)
+
+    def catch_up(self, hello: Hello) -> tuple[dict[str, int], list[KeptEvent]]:
+        """The number of events that are lost, by the name of their class, and the missed events that `hello` knows:
+        all but episodes, in order."""
+        known = [event for event in hello.events if not self._has(event)]
+        for event in known:
+            self.add(event)
+        lost = {kind: count - self._counts[kind] for kind, count in hello.published.items()}
+        self._counts = Counter(hello.published)
+        return {kind: count for kind, count in lost.items() if count > 0}, known
+
+    def _remember(self, event: KeptEvent) -> None:
+        if isinstance(event, Log):
+            self._logs.append(event)
+        elif not isinstance(event, Episode | Finished | Failed):
+            self._marks.add(event)
+
+    def _has(self, event: KeptEvent) -> bool:
+        return isinstance(event, Episode) or event in (self._logs if isinstance(event, Log) else self._marks)
+
 
 LOOK_S = 2.0
 """Seconds between two looks at the record of a run without a connected host, and between two tries to connect."""
+_MOST_POINTS, _LEAST_POINTS = 200_000, 100
+_MOST_READ_BYTES, _MOST_KEPT_BYTES = 2**31, 2**26
+"""Recordings of 2,000 long runs have about 1 GB, what is kept of them 50 MB."""
 _READERS = threading.BoundedSemaphore(2)
 """Recordings that are read at the same time. Reading needs the interpreter's lock, for which the screen would have to
 wait behind every reader."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """Immutable state of a run at one instant."""
+_Part = tuple[Path, str]
+"""A run's folder, and what of it."""
 
-    hello: Hello | None = None
-    ready: Ready | None = None
-    progress: Progress | None = None
-    lanes: Lanes | None = None
-    members: Members | None = None
-    time_splits: TimeSplits | None = None
-    curriculum: Curriculum | None = None
-    system: System | None = None
-    points: tuple[Point, ...] = ()
-    events: tuple[KeptEvent, ...] = ()
-    """The newest episodes and all other events, in order."""
-    episodes: tuple[KeptEvent, ...] = ()
-    others: tuple[KeptEvent, ...] = ()
-    """Evaluations, checkpoints, log lines, the first clear ...; the same object until something is added."""
-    end: Finished | Failed | None = None
-    followed: bool = False
-    """Whether a host told all this; otherwise a recording did."""
-    connected: bool = False
-    silent_s: int = 0
-    """Seconds for which the host has not been heard from; 0 as long as they are few."""
-    problem: str = ""
-    """Why neither a host nor a recording could be read, or why the connection was given up; until a host answers."""
-    recorded: tuple[RunStatus, str] = (RunStatus.CONNECTING, "")
-    """State and reason without a host's word, from the record."""
 
-    @property
-    def outcome(self) -> Outcome:
-        """What the episodes of the run's game yield."""
-        return Outcome() if self.hello is None else self.hello.outcome
+class Allowance:
+    """What a screen of many runs holds of them in all: somebody else may have made them. Each has fewer points the more
+    there are, and no more than so many bytes are read and kept."""
 
-    @property
-    def status(self) -> RunStatus:
-        """The run's state: what its host tells or has told of its end, else what the record tells."""
-        if self.followed and isinstance(self.end, Failed):
-            return RunStatus.FAILED
-        if self.followed and isinstance(self.end, Finished) and self.hello is not None:
-            return RunStatus(end_state(self.end.summary.env_steps, self.hello.steps, self.end.summary.reason))
-        if not self.connected:
-            return self.recorded[0]
-        if self.silent_s:
-            return RunStatus.SILENT
-        if self.progress is None:
-            return RunStatus.STARTING
-        status = RunStatus(self.progress.state)
-        return RunStatus.STOPPING if status.is_over else status  # how it ended comes with the end itself
+    def __init__(self, runs: int) -> None:
+        self.points = max(_LEAST_POINTS, _MOST_POINTS // max(1, runs))
+        """Points and evaluations of each run."""
+        self._lock = threading.Lock()
+        self._read, self._kept = dict[_Part, int](), dict[_Part, int]()
+        self._left_out = set[_Part]()
+
+    def may_read(self, run: Run) -> bool:
+        """Return whether its recording may be read."""
+        with contextlib.suppress(OSError):
+            return self._takes((run.path, "file"), run.history_path.stat().st_size, self._read, _MOST_READ_BYTES)
+        return True
+
+    def may_keep(self, run: Run, what: str, size: int) -> bool:
+        """Return whether so many bytes may be kept."""
+        return self._takes((run.path, what), size, self._kept, _MOST_KEPT_BYTES)
+
+    def _takes(self, key: _Part, size: int, before: dict[_Part, int], most: int) -> bool:
+        with self._lock:
+            before.pop(key, None)
+            if sum(before.values()) + size > most:
+                self._left_out.add(key)
+                return False
+            before[key] = size
+            self._left_out.discard(key)
+            return True
 
     @property
-    def reason(self) -> str:
-        """Why the run is in that state; empty if there is nothing to tell."""
-        if self.end is None or not self.followed:
-            return "" if self.connected else self.recorded[1]
-        return self.end.reason if isinstance(self.end, Failed) else self.end.summary.reason
-
-    @property
-    def live(self) -> bool:
-        """Whether a host is connected, so that the data is current and commands can be sent."""
-        return self.connected and self.end is None
-
-    @property
-    def running(self) -> bool:
-        """Whether the run is running, so that its rates are current."""
-        return self.live and self.status is RunStatus.RUNNING
+    def told(self) -> str:
+        """Return how much is left out; empty if nothing is."""
+        runs = {path for path, _ in self._left_out.copy()}
+        return f"{counted(len(runs), 'run')} too large to be shown" if runs else ""
 
 
 def read_record(run: Run) -> RunRecord | UserError:
@@ -130,10 +146,11 @@ def _recording(run: Run) -> list[Event]:
     other = {"finished": Failed, "failed": Finished}.get(record.state, Finished | Failed)
 
     def corrected(event: Event) -> Event:
-        if isinstance(event, Hello):
-            return msgspec.structs.replace(event, events=[past for past in event.events if not isinstance(past, other)])
+        if isinstance(event, Hello):  # the folder may have been renamed since
+            past = [each for each in event.events if not isinstance(each, other)]
+            return msgspec.structs.replace(event, run=run.name, path=str(run.path), events=past)
         if isinstance(event, Progress) and event.env_steps < record.env_steps:
-            mean_return = event.mean_return if record.mean_return is None else record.mean_return
+            mean_return = math.nan if record.mean_return is None else record.mean_return
             return msgspec.structs.replace(
                 event, env_steps=record.env_steps, episodes=record.episodes, wall_s=record.wall_s,
                 mean_return=mean_return,
@@ -149,8 +166,9 @@ class Feed:
     Threads connect and read; they are daemons, so they do not delay the exit.
     """
 
-    def __init__(self, run: Run, host: HostProcess | None = None) -> None:
-        self.run = run
+    def __init__(self, run: Run, host: HostProcess | None = None, allowance: Allowance | None = None) -> None:
+        """`allowance`: what may be held of a recording; None: all of it."""
+        self.run, self._allowance = run, allowance
         self._host = host
         self._lock = threading.Lock()
         self._closed = False
@@ -190,7 +208,7 @@ class Feed:
                 self.follow(client, view)
             else:
                 with _READERS:
-                    self._take(_recording(self.run), view)
+                    self._take_recorded(self._read_recording(), view)
         except UserError as error:
             with self._lock:
                 if view is not self._view:
@@ -203,15 +221,34 @@ class Feed:
     def _read_elsewhere(self) -> None:
         """Take the recording as it is now in the place of what was known; if it can't be read, that stays."""
         with contextlib.suppress(OSError, UserError), _READERS:
-            read_at, view = self.run.history_path.stat().st_mtime_ns, RunState()
-            for event in _recording(self.run):
-                view.apply(event)
+            read_at, view = self.run.history_path.stat().st_mtime_ns, self._read_recording()
             with self._lock:
                 if self._client is None:
                     self._view, self._read_at, self._changed = view, read_at, True
 
+    def _read_recording(self) -> RunState:
+        """Raises `UserError`."""
+        allowance, read = self._allowance, RunState()
+        if allowance is not None and not allowance.may_read(self.run):
+            raise UserError(f"{self.run.name}: too large to be shown beside the others")
+        for event in _recording(self.run):
+            read.apply(event)
+        if allowance is None:
+            return read
+        read = read.brief(allowance.points)
+        held = [read.hello, read.progress, read.end, read.points.items, [*read.events]]
+        if not allowance.may_keep(self.run, "recording", len(msgspec.msgpack.encode(held))):
+            raise UserError(f"{self.run.name}: too large to be shown beside the others")
+        return read
+
+    def _take_recorded(self, recorded: RunState, view: RunState) -> None:
+        """Take what was recorded into an attempt to connect."""
+        with self._lock:
+            vars(view).update(vars(recorded))
+            self._changed = True
+
     def _has_grown(self) -> bool:
-        """Whether there is more in the recording of a run on another machine."""
+        """Return whether there is more in the recording of a run on another machine."""
         try:
             return self._read_at is not None and self._read_at != self.run.history_path.stat().st_mtime_ns
         except OSError:
@@ -287,7 +324,7 @@ class Feed:
         return again
 
     def _has_news(self, pid: int | None) -> bool:
-        """Whether to connect again, as the record names the host `pid` now."""
+        """Return whether to connect again, as the record names the host `pid` now."""
         if self._view.hello is None:  # not yet, or it has failed
             return self._has_failed and (pid, self._pid) != (None, None)
         dropped = self._followed is not None and self._view.end is None
@@ -295,7 +332,7 @@ class Feed:
 
     @property
     def was_live(self) -> bool:
-        """Whether a host was started here, or connected, so that an end is news."""
+        """Return whether a host was started here, or connected, so that an end is news."""
         return self._followed is not None or self._host is not None
 
     def send(self, command: Command) -> bool:
@@ -322,20 +359,14 @@ class Feed:
                 )
                 points_same, others_same, events_same = (a == b for a, b in zip(seen, self._seen, strict=True))
                 self._seen = seen
-                self._snapshot = Snapshot(
-                    hello=view.hello,
-                    ready=view.ready,
-                    progress=view.progress,
-                    lanes=view.lanes,
-                    members=view.members,
-                    time_splits=view.time_splits,
-                    curriculum=view.curriculum,
-                    system=view.system,
-                    points=before.points if points_same else tuple(view.points.items),
-                    events=before.events if events_same else tuple(view.events),
+                newest: dict[str, Any] = {name: value for name, value in vars(view).items() if name in vars(before)}
+                newest["points"] = before.points if points_same else tuple(view.points.items)
+                newest["events"] = before.events if events_same else tuple(view.events)
+                self._snapshot = replace(
+                    before,
+                    **newest,
                     episodes=before.episodes if events_same else tuple(view.events.episodes()),
                     others=before.others if others_same else tuple(view.events.others()),
-                    end=view.end,
                     followed=self._followed is not None,
                     connected=self._client is not None,
                     problem=self._problem,
@@ -361,3 +392,14 @@ class Feed:
             self._closed = True
             if self._client is not None:
                 self._client.close()
+
+
+def recorded_state(run: Run) -> RunState:
+    """The state that the run's host recorded last, every half minute and at its end; empty if there is none."""
+    state = RunState()
+    try:
+        for event in read_recording(run.history_path):
+            state.apply(event)
+    except UserError:
+        return RunState()
+    return state

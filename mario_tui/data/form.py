@@ -7,24 +7,23 @@ the same values and report the same errors.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from engine.config.command_line import add_arguments, as_arguments, given
-from engine.config.defaults import carried_over
+from engine.config.command_line import add_arguments, as_arguments, given, presets
 from engine.config.fields import AUTO, ConfigError, FieldSpec, bound, flag, option, read_number
-from engine.config.games import game_of, own_options
-from engine.config.presets import presets
-from engine.config.reading import as_given, make_config
+from engine.config.game import game_of, own_options
+from engine.config.reading import as_given, carried_over, make_config
 from engine.config.run_config import RunConfig, belongs, options_of_all, specs_of
+from engine.config.user_code import Question, Unanswered, only_known
 from engine.monitoring.memory_budget import available_bytes, estimate_bytes
-from engine.runs.initial_policy import options_of_policy
+from engine.runs.lookup import options_of_policy
 from engine.runs.registry import name_error
+from engine.runtime.files import expanded
+from engine.runtime.text import printable
 from mario_tui.data.format import gibibytes
-from mario_tui.launch import expanded
 
 PRESET = "preset"
 NAME = "name"
@@ -55,18 +54,34 @@ class Form:
         self._texts: dict[str, str] = {}
         self._known: dict[tuple[str | None, str], RunConfig] = {}
         """Configurations without a typed option, for its default; until another one is typed."""
+        self._is_guessed = False
+        """Whether one of them is that of game and runner alone because a question is open."""
+        self._answers: dict[Question, Any] = {}
+        self.question: Question | None = None
+        """What has to be asked before `errors`, which sets it, can tell all; see `answered`."""
 
     def set(self, name: str, text: str) -> None:
-        """Set a field; empty text or the default clears it."""
-        if text.strip() and text.strip() != self.default(name):
+        """Set a field; empty text or the default clears it, once that is known."""
+        follows = name in options_of_all() and name not in _SELECTORS
+        is_default = text.strip() == self.default(name) and not (self._is_guessed and follows)
+        if text.strip() and not is_default:
             self._texts[name] = text.strip()
         else:
             self._texts.pop(name, None)
-        self._known.clear()
+        self._forget()
 
     def reset(self) -> None:
         self._texts.clear()
+        self._forget()
+
+    def answered(self, question: Question, answer: Any) -> None:
+        """Take the answer to a question, or its `ConfigError`."""
+        self._answers[question] = answer
+        self._forget()
+
+    def _forget(self) -> None:
         self._known.clear()
+        self._is_guessed = False
 
     def text(self, name: str) -> str:
         """The value of a field: the typed text, else its default."""
@@ -96,21 +111,25 @@ class Form:
         if name in _SELECTORS:  # which decide what is parsed
             below: dict[str, Any] = {**(self._base or {}), **(presets()[preset].options if preset else {})}
             return str(below.get(name, options_of_all()[name].default))
+        if preset and name in presets()[preset].options:
+            return text_of_value(presets()[preset].options[name])
         config = self._without(name, preset)
         value = config.value(name) if name in specs_of(config.game) else self.spec(name).default
         return "auto" if name == "batch_size" and value == AUTO else text_of_value(value)
 
     def _without(self, name: str, preset: str | None) -> RunConfig:
-        """The configuration if an option were not typed: defaults follow the other options. As long as those are wrong,
-        it is that of the game and runner alone."""
-        selected = {each: text for each, text in self._texts.items() if each in _SELECTORS}
+        """The configuration if an option were not typed: defaults follow the other options. As long as those are wrong
+        or not known, it is that of the game and runner alone."""
+        selected = {each: self.text(each) for each in _SELECTORS}
         key = (preset, name if name in self._texts else "")
         if key not in self._known:
             values = {each: value for each, value in self.values().items() if each != name}
             for each, of in ((values, preset), (selected, preset), (selected, None), ({}, None)):
-                with contextlib.suppress(ConfigError):
+                try:
                     self._known[key] = self._config(each, of)
                     break
+                except ConfigError as error:
+                    self._is_guessed = self._is_guessed or isinstance(error, Unanswered)
         return self._known[key]
 
     def default_shown(self, name: str) -> str:
@@ -122,7 +141,7 @@ class Form:
         return str(self.spec(name).metadata["help"]).replace("%%", "%")
 
     def spec(self, name: str) -> FieldSpec:
-        """What describes a field: the selected game's own option, if it has one of that name."""
+        """Return what describes a field: the selected game's own option, if it has one of that name."""
         return own_options(self.text("game")).get(name, rows()[name])
 
     def choices(self, name: str) -> tuple[str, ...]:
@@ -141,18 +160,22 @@ class Form:
         return f"{bound(low)} to {bound(high)}" if high is not None else f"at least {bound(low)}"
 
     def presets(self) -> dict[str, str]:
-        """What each preset is, and what it trains for how long, in a line."""
+        """Return what each preset is, and what it trains for how long, in a line."""
         helps = {name: preset.help for name, preset in presets().items()}
         none = "the defaults" if self._base is None else "the run's own options"
         return {name: f"{help} · {self._trains(name)}" for name, help in {NO_PRESET: none, **helps}.items()}
 
     def _trains(self, preset: str) -> str:
-        """`mario 1-1, 2,000 episodes` with the preset."""
+        """`mario 1-1, 2,000 episodes` with the preset. Defaults are those of the game alone: those that follow an
+        environment would take a process, which makes it."""
+        below = {**(self._base or {}), **({} if preset == NO_PRESET else presets()[preset].options)}
+        game = self._texts.get("game") or self._default("game", None if preset == NO_PRESET else preset)
+        alone = make_config({"game": game})
 
         def value(name: str) -> str:
-            return self._texts.get(name) or self._default(name, None if preset == NO_PRESET else preset)
+            return self._texts.get(name) or text_of_value(below[name] if name in below else alone.value(name))
 
-        what = f"{value('game')} {value(game_of(value('game')).tasks)}"
+        what = f"{game} {value(game_of(game).tasks)}"
         unit = "episodes" if value("episodes") else "steps"
         return f"{what}, {_grouped(value(unit))} {unit}"
 
@@ -163,7 +186,7 @@ class Form:
         return ", ".join(f"{flag(name)} {word}" for name, word in words.items())
 
     def offered(self, name: str) -> bool:
-        """Whether a field applies to the selected game and runner."""
+        """Return whether a field applies to the selected game and runner."""
         if name == NAME:
             return self._base is None
         return name not in options_of_all() or belongs(name, self.text("game"), self.text("runner"))
@@ -200,18 +223,25 @@ class Form:
         for name, value in values.items():
             try:
                 self._config({**selected, name: value}, self.preset)
+            except Unanswered:  # it is asked with the others
+                pass
             except ConfigError as error:
                 if error.field == name:
                     errors[name] = error.reason
         valid = {name: value for name, value in values.items() if name not in errors}
+        self.question = None
         try:
             self._config(valid, self.preset)
+        except Unanswered as error:
+            self.question = error.question
         except ConfigError as error:
             errors.setdefault(error.field, error.reason)
         return errors
 
     def memory(self) -> str:
-        """Estimated memory of the run and free memory, in one line."""
+        """Estimated memory of the run and free memory, in one line; or what that waits for."""
+        if self.question is not None:
+            return f"loading {printable(self.question.about)} …"
         try:
             config = self.config()
         except ConfigError:
@@ -225,11 +255,12 @@ class Form:
 
     def _config(self, values: Mapping[str, Any], preset: str | None) -> RunConfig:
         chosen = {**(presets()[preset].options if preset else {}), **values}
-        if self._base is None:
-            return make_config(chosen, beneath=options_of_policy(chosen))
-        game, runner = (chosen.get(name, self._base[name]) for name in _SELECTORS)
-        given = carried_over(self._given_before, game, runner)
-        return make_config({**given, **chosen}, beneath=carried_over(self._base, game, runner))
+        with only_known(self._answers):
+            if self._base is None:
+                return make_config(chosen, defaults=options_of_policy(chosen))
+            game, runner = (chosen.get(name, self._base[name]) for name in _SELECTORS)
+            given = carried_over(self._given_before, game, runner)
+            return make_config({**given, **chosen}, defaults=carried_over(self._base, game, runner))
 
     def _options(self) -> list[str]:
         """Typed values of available options, as command-line arguments."""

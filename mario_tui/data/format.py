@@ -1,12 +1,21 @@
-"""Numbers, durations and dates as short text; every value that a file may contain is handled."""
+"""Numbers, durations, dates and results as short text; every value that a file may contain is handled.
+
+Results of episodes and evaluations are told as the game declares them.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from engine.protocol.messages import Hello, Progress
+from rich.cells import cell_len, set_cell_size
+
+from engine.config.game import GAMES, game_of
+from engine.protocol.messages import Episode, Evaluation, Hello, Progress
+from engine.protocol.outcome import Outcome
+from engine.protocol.results import FinalResult, Interval, TaskScore
 
 
 def number(value: float | None) -> str:
@@ -20,6 +29,17 @@ def number(value: float | None) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}"
+
+
+def measured(progress: Progress, name: str, form: Callable[[float], str] = number) -> str:
+    """The progress's number of that name, or since when it is not finite."""
+    since = progress.not_finite.get(name)
+    return form(getattr(progress, name)) if since is None else since_text(since)
+
+
+def since_text(env_steps: float) -> str:
+    """Return what stands in the place of a number that is not finite since that step."""
+    return f"not finite since step {env_steps:,.0f}"
 
 
 def short(value: float, decimals: int = 1) -> str:
@@ -76,6 +96,14 @@ def shortened(text: str, cells: int) -> str:
     return text if len(text) <= cells else f"…{text[len(text) - max(0, cells - 1) :]}"
 
 
+def fitted(text: str, cells: int) -> str:
+    """The text in exactly so many cells: cut in its middle, as names differ at both ends, or filled up with spaces."""
+    if cell_len(text) <= cells:
+        return set_cell_size(text, cells)
+    end = max(0, cells - 1) // 2
+    return f"{set_cell_size(text, max(0, cells - 1 - end))}…{set_cell_size(text[::-1], end)[::-1]}"
+
+
 def number_or_whole(value: float) -> str:
     """The return or a result of an episode: a whole number without decimals, unless it is very large; another one as
     `number`."""
@@ -93,7 +121,7 @@ def thousandths(value: float) -> str:
 
 
 def _is_finite(value: float) -> bool:
-    """Whether the value is finite as a float."""
+    """Return whether the value is finite as a float."""
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer too large for a float
@@ -126,8 +154,13 @@ def percent(share: float) -> str:
 
 
 def done_share(hello: Hello, progress: Progress) -> float:
-    """How much of a run is done: of its environment steps or of its episodes, whichever will end it first."""
+    """Return how much of a run is done: of its environment steps or of its episodes, whichever will end it first."""
     return max(fraction(progress.env_steps, hello.steps), fraction(progress.episodes, hello.episodes or 0))
+
+
+def judging(progress: Progress) -> str:
+    """Return how far the final evaluation is: `12 of 100 fresh episodes`."""
+    return f"{progress.judged:,} of {progress.to_judge:,} fresh episodes"
 
 
 def moment(at: float) -> str:
@@ -141,3 +174,132 @@ def moment(at: float) -> str:
 def gibibytes(count: float) -> str:
     """A size in GiB with one decimal."""
     return f"{count / 2**30:.1f}"
+
+
+def outcome_of(game: str) -> Outcome:
+    """Return what the episodes of a game yield; nothing besides return and length if this version doesn't know the
+    game."""
+    return game_of(game).outcome if game in GAMES else Outcome()
+
+
+def is_cleared(outcome: Outcome) -> bool:
+    """Return whether evaluations are judged by how many episodes reach the goal."""
+    return outcome.judged_by == "goal"
+
+
+def judged_label(outcome: Outcome) -> str:
+    """The title above `judged_value`."""
+    if is_cleared(outcome):
+        return "cleared"
+    return next((result.label for result in outcome.results if result.name == outcome.judged_by), "return")
+
+
+def judged_value(outcome: Outcome, clear_rate: float, mean_return: float, results: Mapping[str, float]) -> float:
+    """Return what an evaluation is judged by: the share of episodes that reached the goal, or a mean."""
+    return clear_rate if is_cleared(outcome) else results.get(outcome.judged_by, mean_return)
+
+
+def reached(outcome: Outcome, results: Sequence[float]) -> str:
+    """The first result of an episode with its label: `x 1204`; empty without any."""
+    if not outcome.results or not results:
+        return ""
+    return f"{outcome.results[0].label} {number_or_whole(results[0])}"
+
+
+def goals(outcome: Outcome, count: int) -> str:
+    """Return how often the goal was reached: `, 3 flags`; empty if never."""
+    return f", {counted(count, outcome.goal.label)}" if count and outcome.goal is not None else ""
+
+
+def judged(outcome: Outcome, evaluation: Evaluation | TaskScore) -> str:
+    """The result of an evaluation."""
+    if is_cleared(outcome):
+        return f"{evaluation.clears}/{evaluation.episodes} cleared, return {number(evaluation.mean_return)}"
+    results = outcome.named(evaluation.results) if isinstance(evaluation, Evaluation) else evaluation.results
+    value = judged_value(outcome, 0.0, evaluation.mean_return, results)
+    mean = f"{counted(evaluation.episodes, 'game')}, mean {judged_label(outcome)} {number(value)}"
+    return mean + goals(outcome, evaluation.clears)
+
+
+def within(found: Interval | None, shown: Callable[[float], str] = number) -> str:
+    """A mean or a rate with its 95 % interval, such as `193 (175 to 212)`; a dash if it is unknown."""
+    if found is None:
+        return "–"
+    if found.low is None or found.high is None:
+        return shown(found.mean)
+    return f"{shown(found.mean)} ({shown(found.low)} to {shown(found.high)})"
+
+
+def result_text(outcome: Outcome, result: FinalResult) -> str:
+    """The result of a run, and how it was found: `mean return 193 (175 to 212) over 100 fresh episodes`."""
+    if not result.episodes:
+        return f"none: {result.note}"
+    if is_cleared(outcome):
+        told = f"{within(result.clear_rate, percent)} cleared, return {within(result.mean_return)}"
+    else:
+        mean = result.results.get(outcome.judged_by, result.mean_return)
+        told = f"mean {judged_label(outcome)} {within(mean)}"
+    notes = "; ".join(filter(None, (result.starts, result.note)))
+    return f"{told} over {counted(result.episodes, 'fresh episode')}" + (f" ({notes})" if notes else "")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Totals of all episodes: a game may run for days. `outcome`: of its episodes."""
+
+    outcome: Outcome = field(default_factory=Outcome)
+    episodes: int = 0
+    successes: int = 0
+    total_return: float = 0.0
+    total: float = 0.0
+    """Of what is shown of an episode: its first result, or its return, as `best`."""
+    best: float = -math.inf
+    last: Episode | None = None
+
+    def added(self, episode: Episode) -> Results:
+        """The results with one more episode."""
+        shown = self._shown(episode)
+        return replace(
+            self,
+            episodes=self.episodes + 1,
+            successes=self.successes + episode.success,
+            total_return=self.total_return + episode.episode_return,
+            total=self.total + shown,
+            best=max(self.best, shown),
+            last=episode,
+        )
+
+    def _shown(self, episode: Episode) -> float:
+        return episode.results[0] if episode.results else episode.episode_return
+
+    @property
+    def _label(self) -> str:
+        return self.outcome.results[0].label if self.outcome.results else "return"
+
+    def line(self) -> str:
+        """The results and the last episode, in one line; empty without any."""
+        if self.last is None:
+            return ""
+        last = number_or_whole(self._shown(self.last))
+        if not is_cleared(self.outcome):
+            return f"{self._games()}; last: {last}"
+        how = "died or stuck" if self.outcome.goal is None or not self.last.success else self.outcome.goal.label
+        return f"{self.successes} of {self.episodes} cleared; last: {how} at {self._label} {last}"
+
+    def summary(self) -> str:
+        """All results, in one line; empty without any."""
+        if self.last is None:
+            return ""
+        if not is_cleared(self.outcome):
+            return self._games()
+        mean, best = number(self.total_return / self.episodes), f"{self._label} {number_or_whole(self.best)}"
+        return f"{self.successes} of {self.episodes:,} cleared, mean return {mean}, best {best}"
+
+    def _games(self) -> str:
+        mean = self.total / self.episodes
+        return f"{counted(self.episodes, 'game')}, mean {self._label} {number(mean)}, best {number_or_whole(self.best)}"
+
+
+def facts(shown: Mapping[str, int | str]) -> str:
+    """The values of a frame, in one line."""
+    return "  ".join(f"{name} {value}".strip() for name, value in shown.items())

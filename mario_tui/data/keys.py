@@ -1,4 +1,5 @@
-"""The table of keys, from which bindings, the help screen and the palette are made.
+"""The table of keys, from which bindings, the help screen and the palette are made; and what each panel shows, for the
+help and the first dashboard.
 
 No key is the prefix of tmux or screen (ctrl+b, ctrl+a) or flow control (ctrl+s, ctrl+q). The key map in the settings
 reassigns an action by its id, `<place>.<action>`.
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from textual.binding import Binding, BindingType
+
+from engine.protocol.metrics import CHARTS, COMPARED
 
 Place = Literal["home", "form", "sweep", "compare", "charts", "dashboard", "play", "everywhere"]
 PLACES: tuple[Place, ...] = get_args(Place)
@@ -71,7 +74,7 @@ def _of_charts(place: Place) -> tuple[Key, ...]:
             "save_chart",
             "E",
             "Save chart",
-            "Charts: save the points as CSV and the screen as SVG",
+            "Charts: save the measured points as CSV, and a picture",
             place,
             shown=False,
             changes=True,
@@ -88,6 +91,14 @@ def _of_panels(place: Place) -> tuple[Key, ...]:
     )
 
 
+_LETTERS = ", ".join(
+    (
+        "i (time)",
+        "b (processes)",
+        "u (curriculum)",
+        *(f"{each.key} ({each.short})" for each in CHARTS if each.key > "9"),
+    )
+)
 KEYS = (
     Key("open", "enter", "Open", "Open the dashboard of the selected run, or the selected sweep", "home"),
     Key("new", "n", "New run", "Start a new run", "home", changes=True),
@@ -205,7 +216,14 @@ KEYS = (
         "compare",
     ),
     Key("open", "enter", "Open", "Open the dashboard of the selected run, or maximise a chart", "compare"),
-    Key("next_panel", "tab", "Panel", "Go to the next panel; 1 to 7 select one", "compare", shown=False),
+    Key(
+        "next_panel",
+        "tab",
+        "Panel",
+        f"Go to the next panel; 1 to {3 + len(COMPARED)} select one",
+        "compare",
+        shown=False,
+    ),
     *_of_panels("compare"),
     *_of_charts("compare"),
     Key("back", "escape", "Back", "Hide the crosshair, clear the filter, restore all panels, then go back", "compare"),
@@ -262,7 +280,7 @@ KEYS = (
         "next_panel",
         "tab",
         "Panel",
-        "Go to the next panel; 1 to 9, i (time), b (processes), u (curriculum) select one",
+        f"Go to the next panel; 1 to 9, {_LETTERS} select one",
         "dashboard",
         shown=False,
     ),
@@ -366,3 +384,16 @@ def shown_name(key: Key, keymap: Mapping[str, str] | None = None) -> str:
         "left_curly_bracket": "{", "right_curly_bracket": "}",
     }  # fmt: skip
     return " or ".join(names.get(name, name) for name in (keymap or {}).get(key.id, key.keys).split(","))
+
+
+PANELS = {
+    "Actors": "games that play at once; eps: the share of random actions",
+    "Replay": "what the network learns from; settings that change",
+    "Machine": "processor, memory and GPU",
+    **{metric.title: metric.about for metric in CHARTS},
+    "Evaluations": "episodes without random actions; the best policy is kept",
+    "Game": "lane 0, and the expected return of each action",
+}
+"""By title, in the order of their keys."""
+PANEL_KEYS = "".join(sorted({*"123456789ibu", *(metric.key for metric in CHARTS)}))
+"""Select the panels of the dashboard."""

@@ -1,30 +1,77 @@
-"""Base classes of screens: access to the key table and to the application."""
+"""Base classes of screens: access to the key table and to the application, work that takes long, and the notice for a
+terminal that is too small.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar, cast
 
+from rich.text import Text
 from textual.actions import SkipAction
-from textual.app import SuspendNotSupported
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.await_complete import AwaitComplete
-from textual.events import Key, Paste
+from textual.binding import Binding
+from textual.events import Key, Paste, Resize
+from textual.geometry import Size
 from textual.screen import ModalScreen, ScreenResultType
+from textual.widgets import Static
 
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.runs.checkpoints import OnProgress
 from engine.runs.run import Run
+from engine.runtime.text import printable
 from mario_tui.data.keys import Place, keys_in
-from mario_tui.data.program import program
 from mario_tui.data.settings import Settings
-from mario_tui.screens.job import Cancelled, Job
-from mario_tui.terminal.job_control import run_in_front
-from mario_tui.terminal.sized_screen import SizedScreen
+from mario_tui.engine_command import program
+from mario_tui.terminal.driver import run_in_front
+from mario_tui.terminal.safe_app import SizedScreen
+
+_PATIENCE_S = 0.3
+"""Work that is done by then shows no line."""
+_TICK_S = 0.1
+
+
+class Cancelled(Exception):
+    """The user has cancelled the work."""
+
+
+class Job(Static):
+    """One piece of work, as a line above the footer. Its thread calls `progress`, everything else is the screen's."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(classes="job")
+        self._what = what
+        self._done = 0.0
+        self._began = time.monotonic()
+        self._cancelled = False
+
+    def progress(self, done: float) -> None:
+        """Note the fraction done. Raises `Cancelled` if the work is no longer wanted."""
+        self._done = done
+        if self._cancelled:
+            raise Cancelled
+
+    def cancel(self) -> None:
+        """End the work as soon as it makes progress."""
+        self._cancelled = True
+
+    def on_mount(self) -> None:
+        self.display = False
+        self.set_interval(_TICK_S, self._show)
+
+    def _show(self) -> None:
+        self.display = time.monotonic() >= self._began + _PATIENCE_S
+        share = f": {self._done:.0%}" if self._done else ""
+        how = "cancelling" if self._cancelled else "esc: cancel"
+        self.update(Text(printable(f"{self._what}{share}  ·  {how}"), no_wrap=True, overflow="ellipsis"))
+
 
 Result = TypeVar("Result")
 
@@ -74,13 +121,13 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
 
     @property
     def is_current(self) -> bool:
-        """Whether the screen is visible. Textual's own property is also true for a screen under an opaque one, and both
-        would be drawn."""
+        """Return whether the screen is visible. Textual's own property is also true for a screen under an opaque one,
+        and both would be drawn."""
         return super().is_current and (self.app.screen is self or self.app.screen.styles.background.a < 1)
 
     def takes(self, key: Key | Paste) -> bool:
-        """Whether the screen is ready for a key or pasted text. If not, it waits, and so does all that is typed after
-        it, until the screen calls the application's `deliver`."""
+        """Return whether the screen is ready for a key or pasted text. If not, it waits, and so does all that is typed
+        after it, until the screen calls the application's `deliver`."""
         return self.job is None
 
     def run_job(
@@ -146,7 +193,7 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
         self.notify(str(error), severity="error", timeout=10)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action is available; called for keys, clicks, footer and palette."""
+        """Return whether an action is available; called for keys, clicks, footer and palette."""
         return not (
             self.job is not None
             or (self.mario.read_only and any(key.changes and key.action == action for key in keys_in(self.PLACE)))
@@ -162,3 +209,29 @@ class Modal(DismissedOnce[ScreenResultType], ModalScreen[ScreenResultType]):
             super().action_copy_text()
         except SkipAction:
             self.app.action_help_quit()
+
+
+LEAST = Size(40, 12)
+"""Smallest supported size, in columns and rows."""
+
+
+def too_small(size: Size) -> bool:
+    return size.width < LEAST.width or size.height < LEAST.height
+
+
+class TooSmallScreen(Modal[None]):
+    """Covers all screens while the terminal is too small."""
+
+    BINDINGS = [Binding("q", "app.quit", "Quit")]
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="too-small")
+
+    def on_resize(self, event: Resize) -> None:
+        self.query_one("#too-small", Static).update(
+            Text(
+                f"The terminal must be at least {LEAST.width}x{LEAST.height}, got "
+                f"{event.size.width}x{event.size.height}.\nRuns keep running. q: quit",
+                justify="center",
+            )
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import statistics
 import time
@@ -16,40 +17,43 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widgets import Input, Static
 
+from engine.protocol.metrics import COMPARED
 from engine.runs.checkpoints import OnProgress
 from engine.runs.registry import list_records
 from engine.runs.run import Run
 from engine.runtime.text import printable
-from mario_tui.data.colours import colours_of
-from mario_tui.data.differences import differences, natural, without_seed
-from mario_tui.data.feed import LOOK_S
+from mario_tui.data.differences import colours_of, differences, natural, without_seed
+from mario_tui.data.feed import LOOK_S, Allowance
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.screens.followed_run import EVALUATION, FollowedRun, connect, read_again
-from mario_tui.screens.panel_grid import DIGITS, PanelGrid
-from mario_tui.widgets.base.filter_input import FilterInput
-from mario_tui.widgets.base.key_footer import KeyFooter
-from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
-from mario_tui.widgets.charts.seeds import mean_over
-from mario_tui.widgets.charts.view import x_text
-from mario_tui.widgets.panels.compared_runs import ComparedRun, ComparedRunsPanel, Key, ranked, rankings
-from mario_tui.widgets.panels.differences import DifferencesPanel
+from mario_tui.screens.live_run import EVALUATION, LiveRun, connect, read_again
+from mario_tui.screens.panel_grid import PanelGrid, panel_keys
+from mario_tui.widgets.base.footer import FilterInput, KeyFooter
+from mario_tui.widgets.charts.axes import x_text
+from mario_tui.widgets.charts.comparison import Comparison, Means, Series, reach_of
+from mario_tui.widgets.panels.compared_runs import (
+    ComparedRun,
+    ComparedRunsPanel,
+    DifferencesPanel,
+    Key,
+    Shown,
+    ranked,
+    rankings,
+)
 
 _TICK_S = 0.5
 _SHARE = 20
 """Preparing what has changed takes at most 1 / `_SHARE` of the time, however many runs there are; drawing takes a few
 times as long."""
+_FEW = 20
 _MOST_OTHERS = 12
 _RETURN = "mean_return"
-_METRICS = {
-    _RETURN: ("Mean return", "Return"),
-    EVALUATION: ("Evaluated return", "Evaluated"),
-    "loss": ("TD loss", "Loss"),
-    "q_mean": ("Q estimate", "Q"),
-    "env_steps_per_s": ("Environment steps/s", "Steps/s"),
-}
-"""Titles of their charts: whole, and where there is no room for that."""
+_FIRST, *_OTHERS = ((metric.name, metric.title, metric.short) for metric in COMPARED)
+_CHARTS = (_FIRST, (EVALUATION, "Evaluated return", "Evaluated"), *_OTHERS)
+"""What they show, and their titles: whole, and where there is no room for that."""
+_ON_SHORT = 4
+"""Charts that have room on a short screen."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +62,61 @@ class _Entry:
 
     key: Key
     name: str
-    runs: Sequence[FollowedRun]
+    runs: Sequence[LiveRun]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Which runs the user compares, and how, at one moment: keys may change it while a thread makes the lines."""
+
+    live: Sequence[LiveRun]
+    averaged: bool
+    hidden: frozenset[Key]
+    pinned: frozenset[Key]
+    words: Sequence[str]
+    ranking: str | None
+
+    def key(self, live: LiveRun) -> Key:
+        return live.configuration if self.averaged else str(live.run.path)
+
+    def matches(self, live: LiveRun) -> bool:
+        return self.key(live) in self.pinned or live.matches(self.words)
+
+    def entries(self) -> list[_Entry]:
+        """Return what matches the filter, in the order of the names."""
+        groups: dict[Key, list[LiveRun]] = {}
+        for each in self.live:
+            if self.matches(each) and not (self.averaged and str(each.run.path) in self.hidden):
+                groups.setdefault(self.key(each), []).append(each)
+        names = _names_of(list(groups.values())) if self.averaged else [runs[0].run.name for runs in groups.values()]
+        return [_Entry(key, name, runs) for (key, runs), name in zip(groups.items(), names, strict=True)]
+
+    def ranked_by(self, rows: Sequence[ComparedRun]) -> str:
+        return self.ranking or rankings(rows)[0]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What is shown: the list of runs, the lines of each chart, and the options that differ."""
+
+    rows: Sequence[ComparedRun]
+    series: Mapping[str, Sequence[Series]]
+    differing: Mapping[str, Sequence[str]]
 
 
 class CompareScreen(PanelGrid):
     """Follows active runs, and shows the recordings of the others."""
 
     PLACE = "compare"
-    BINDINGS = [*DIGITS, *bindings("compare")]
+    BINDINGS = [*panel_keys("123456789"), *bindings("compare")]
     CSS_PATH = "compare.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (130, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]
 
     def __init__(
         self,
-        runs: Sequence[FollowedRun],
+        runs: Sequence[LiveRun],
+        allowance: Allowance,
         *,
         hidden: Sequence[Run] = (),
         sweep: Callable[[], Sequence[Run]] | None = None,
@@ -80,21 +124,22 @@ class CompareScreen(PanelGrid):
         """`hidden`: those of the runs that are not shown at first. `sweep`: returns the runs of a sweep that have begun
         so far; means over seeds are shown at first."""
         super().__init__()
-        self._followed = list(runs)
-        self._sweep = sweep
+        self._live_runs = list(runs)
+        self._sweep, self._allowance = sweep, allowance
         self._colours: dict[Key, int] = {}
         """By configuration: the colour of its first run, whichever of its runs are shown."""
-        for followed in self._followed:
-            self._colours.setdefault(followed.configuration, followed.colour)
+        for live in self._live_runs:
+            self._colours.setdefault(live.configuration, live.colour)
         self._averaged = sweep is not None
         self._ranking: str | None = None
         """What the runs are ranked by; None for the best evaluation, without any the mean return."""
         self._hidden: set[Key] = {str(run.path) for run in hidden}
         self._pinned: set[Key] = set()
+        self._means = Means()
+        self._changed = asyncio.Event()
+        """Set when something is to be shown that takes longer to prepare."""
         self._news = False
-        """Whether something has changed that is not shown yet."""
-        self._due = 0.0
-        """When it may be shown."""
+        """Whether the runs have changed since they were shown."""
         self._rows: Sequence[ComparedRun] = ()
         self._compared: tuple[Sequence[Key], Mapping[str, Sequence[str]]] = ((), {})
         """What was shown last, and the options that differ in it."""
@@ -102,11 +147,14 @@ class CompareScreen(PanelGrid):
     def compose(self) -> ComposeResult:
         self._runs, self._differences = ComparedRunsPanel(), DifferencesPanel()
         self._charts = {
-            metric: Comparison(title, self.view, id=f"compare-{metric}", number=number, short=short)
-            for number, (metric, (title, short)) in enumerate(_METRICS.items(), 3)
+            metric: Comparison(title, self.view, id=f"compare-{metric}", key=str(number), short=short)
+            for number, (metric, title, short) in enumerate(_CHARTS, 3)
         }
+        for chart in list(self._charts.values())[_ON_SHORT:]:
+            chart.add_class("-more")
         self.panels = (self._runs, self._differences, *self._charts.values())
-        yield Static(id="title")
+        self._heading = Static(id="title")
+        yield self._heading
         with Container(id="comparison"):
             with Container(id="grid"):
                 yield from self._charts.values()
@@ -120,40 +168,57 @@ class CompareScreen(PanelGrid):
     def on_mount(self) -> None:
         self.restore()
         self.set_focus(self._runs)
-        self.set_interval(_TICK_S, self._tick)
-        self.run_worker(connect(self._followed), name="connect")
+        self.run_worker(self._follow_series(), name="series")
+        self.run_worker(connect(self._live_runs), name="connect")
         self.run_worker(self._look(), name="records")
         self._show()
 
     def on_unmount(self) -> None:
-        for followed in self._followed:
-            followed.feed.close()
+        for live in self._live_runs:
+            live.feed.close()
 
-    def _tick(self) -> None:
-        changed = [followed.refresh() for followed in self._followed]
-        self._news = self._news or any(changed)
-        began = time.monotonic()
-        if self._news and began >= self._due:
-            self._news = False
-            self._show()
-            self._due = time.monotonic() + _SHARE * (time.monotonic() - began)
+    async def _follow_series(self) -> None:
+        """Show what has changed. The lines are made in a thread: those of many runs would hold up the screen."""
+        due = 0.0
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _TICK_S)
+            is_asked = self._changed.is_set()
+            self._changed.clear()
+            live = list(self._live_runs)
+            changed = await asyncio.to_thread(lambda runs: [run.refresh() for run in runs], live)
+            self._news = self._news or any(changed)
+            began = time.monotonic()
+            if is_asked or (self._news and began >= due):
+                self._news = False
+                chosen = self._chosen
+                made = self._made(chosen) if self._is_quick else await asyncio.to_thread(self._made, chosen)
+                if self._changed.is_set():
+                    continue  # the user has chosen something else meanwhile
+                self._show_made(made)
+                due = time.monotonic() + _SHARE * (time.monotonic() - began)
+
+    @property
+    def _is_quick(self) -> bool:
+        """Return whether the lines are made in some hundredths of a second."""
+        return len(self._live_runs) <= _FEW
 
     async def _look(self) -> None:
         """Look for what has become of runs without a host, and for runs of the sweep that have begun."""
         while True:
-            await read_again(self._followed)
-            for followed in await asyncio.to_thread(self._begun):
-                self._followed.append(followed)
-                self._colours.setdefault(followed.configuration, followed.colour)
-                followed.feed.connect()
+            await read_again(self._live_runs)
+            for live in await asyncio.to_thread(self._begun):
+                self._live_runs.append(live)
+                self._colours.setdefault(live.configuration, live.colour)
+                live.feed.connect()
                 self._news = True
             await asyncio.sleep(LOOK_S)
 
-    def _begun(self) -> list[FollowedRun]:
+    def _begun(self) -> list[LiveRun]:
         """Runs of the sweep that are not followed yet."""
-        known = {each.run.path for each in self._followed}
+        known = {each.run.path for each in self._live_runs}
         begun = [run for run in (self._sweep() if self._sweep else ()) if run.path not in known]
-        return _followed(begun, not self.mario.read_only, lambda done: None) if begun else []
+        return _live_runs(begun, self._allowance, not self.mario.read_only, lambda done: None) if begun else []
 
     # ------------------------------------------------------------------------------------------ what is shown
 
@@ -165,89 +230,96 @@ class CompareScreen(PanelGrid):
         super().draw_charts()
         self._show_values()
 
-    def _ranked_by(self, rows: Sequence[ComparedRun]) -> str:
-        return self._ranking or rankings(rows)[0]
+    @property
+    def _chosen(self) -> _Chosen:
+        hidden, pinned = frozenset(self._hidden), frozenset(self._pinned)
+        return _Chosen(tuple(self._live_runs), self._averaged, hidden, pinned, self.filter.words, self._ranking)
 
-    def _entries(self) -> list[_Entry]:
-        """What matches the filter, in the order of the names."""
-        groups: dict[Key, list[FollowedRun]] = {}
-        for each in self._followed:
-            if self._matches(each) and not (self._averaged and str(each.run.path) in self._hidden):
-                groups.setdefault(self._key(each), []).append(each)
-        names = _names_of(list(groups.values())) if self._averaged else [runs[0].run.name for runs in groups.values()]
-        return [_Entry(key, name, runs) for (key, runs), name in zip(groups.items(), names, strict=True)]
-
-    def _key(self, followed: FollowedRun) -> Key:
-        return followed.configuration if self._averaged else str(followed.run.path)
-
-    def _matches(self, followed: FollowedRun) -> bool:
-        return self._key(followed) in self._pinned or followed.matches(self.filter.words)
-
-    def _series(self, entry: _Entry, metric: str) -> Series:
-        pinned = entry.key in self._pinned
+    def _series(self, chosen: _Chosen, entry: _Entry, metric: str) -> Series:
+        pinned = entry.key in chosen.pinned
         series = [each.series(metric) for each in entry.runs]
-        if self._averaged:
-            return mean_over(series, entry.name, self._colours[entry.key], pinned=pinned)
-        (one,) = series
-        return replace(one, pinned=pinned)
+        if not chosen.averaged:
+            (one,) = series
+            return replace(one, pinned=pinned)
+        mean = self._means.over_seeds((entry.key, metric), series, entry.name, self._colours[entry.key])
+        return replace(mean, name=entry.name, pinned=pinned)
 
     def _show(self) -> None:
-        """Update everything that depends on the runs' data, the filter, and what is hidden or pinned."""
-        found = {entry.key: entry for entry in self._entries()}
+        """Show what the user has chosen: at once, or as soon as the lines of many runs are prepared."""
+        if self._is_quick:
+            self._show_made(self._made(self._chosen))
+        else:
+            self._changed.set()
+
+    def _made(self, chosen: _Chosen) -> _Made:
+        """Return what depends on the runs' data, the filter, and what is hidden or pinned."""
+        found = {entry.key: entry for entry in chosen.entries()}
         rows = [
             ComparedRun(
                 entry.key,
                 entry.name,
-                self._series(entry, _RETURN),
+                self._series(chosen, entry, _RETURN),
                 _mean([each.evaluated for each in entry.runs]),
                 list(dict.fromkeys(each.seen.status for each in entry.runs)),
-                hidden=entry.key in self._hidden,
+                hidden=entry.key in chosen.hidden,
                 problem=next((each.seen.problem for each in entry.runs if each.seen.problem), ""),
             )
             for entry in found.values()
         ]
-        self._rows = ranked(rows, self._ranked_by(rows))
-        entries = [found[row.key] for row in self._rows]
+        rows = ranked(rows, chosen.ranked_by(rows))
+        shown = [found[row.key] for row in rows if not row.hidden]
+        series = {
+            metric: [self._series(chosen, entry, metric) for entry in shown]
+            for metric in self._charts
+            if metric != _RETURN
+        }
+        series[_RETURN] = [row.series for row in rows if not row.hidden]
+        return _Made(rows, series, self._differing(chosen, shown))
+
+    def _show_made(self, made: _Made) -> None:
+        self._rows, series = made.rows, made.series
         if [row.key for row in self._rows] != self._runs.keys():
             self._runs.refresh(layout=True)
-        shown = [entry for entry in entries if entry.key not in self._hidden]
-        returns = [row.series for row in self._rows if not row.hidden]
-        series = {
-            metric: [self._series(entry, metric) for entry in shown] for metric in self._charts if metric != _RETURN
-        }
-        series[_RETURN] = returns
         self.view.reach = reach_of([each for of_chart in series.values() for each in of_chart], self.view.axis)
         self.draw_in_turns([chart for metric, chart in self._charts.items() if chart.take(series[metric])])
-        self._differences.show(returns, self._differing(tuple(entry.key for entry in shown), shown))
-        self._show_title(len(shown))
+        self._differences.show(series[_RETURN], made.differing)
+        self._show_title(len(series[_RETURN]))
         self._show_values()
 
-    def _differing(self, keys: Sequence[Key], shown: Sequence[_Entry]) -> Mapping[str, Sequence[str]]:
+    def _differing(self, chosen: _Chosen, shown: Sequence[_Entry]) -> Mapping[str, Sequence[str]]:
         """The options that differ between what is shown. They don't change, so they are compared once."""
+        keys = tuple(entry.key for entry in shown)
         if keys != self._compared[0]:
             options = [entry.runs[0].options for entry in shown]
-            self._compared = keys, differences([*map(without_seed, options)] if self._averaged else options)
+            self._compared = keys, differences([*map(without_seed, options)] if chosen.averaged else options)
         return self._compared[1]
 
     def _show_values(self) -> None:
         """The list of runs, with the mean return of each at the crosshair, or the newest."""
         cursor, axis = self.view.cursor, self.view.axis
-        points = [row.series.at(math.inf if cursor is None else cursor, axis) for row in self._rows]
+        places = [row.series.place(math.inf if cursor is None else cursor, axis) for row in self._rows]
         head = "last" if cursor is None else x_text(cursor, axis).removesuffix(" steps")
-        nothing = "all runs are hidden" if any(map(self._matches, self._followed)) else "no run matches the filter"
-        values = [None if point is None else point[1] for point in points]
-        self._runs.show(self._rows, self._ranked_by(self._rows), head, values, nothing)
+        nothing = (
+            "all runs are hidden" if any(map(self._chosen.matches, self._live_runs)) else "no run matches the filter"
+        )
+        values = [
+            None if at is None else Shown(row.series.values[at], row.series.is_of_fewer(at))
+            for row, at in zip(self._rows, places, strict=True)
+        ]
+        self._runs.show(self._rows, self._chosen.ranked_by(self._rows), head, values, nothing)
 
     def _show_title(self, shown: int) -> None:
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append("Compare", style="bold").append(f"  {counted(len(self._followed), 'run')}")
+        text.append("Compare", style="bold").append(f"  {counted(len(self._live_runs), 'run')}")
         if self._averaged:
             text.append(f", means over seeds of {counted(shown, 'configuration')}, with 95 % intervals")
-        elif shown < len(self._followed):
+        elif shown < len(self._live_runs):
             text.append(f", {shown} shown")
+        if left_out := self._allowance.told:
+            text.append(f", {left_out}")
         if words := self.filter.words:
             text.append(f", filter “{' '.join(words)}”")
-        self.query_one("#title", Static).update(text)
+        self._heading.update(text)
 
     # ------------------------------------------------------------------------------------------ actions
 
@@ -273,7 +345,7 @@ class CompareScreen(PanelGrid):
     def action_sort(self) -> None:
         """Rank the runs by the next of their numbers."""
         names = rankings(self._rows)
-        self._ranking = names[(names.index(self._ranked_by(self._rows)) + 1) % len(names)]
+        self._ranking = names[(names.index(self._chosen.ranked_by(self._rows)) + 1) % len(names)]
         self._show()
 
     def action_average(self) -> None:
@@ -287,7 +359,7 @@ class CompareScreen(PanelGrid):
         if self.active_panel() is not self._runs or selected is None:
             self.action_maximise()
             return
-        run = next(entry.runs[0].run for entry in self._entries() if entry.key == selected.key)
+        run = next(entry.runs[0].run for entry in self._chosen.entries() if entry.key == selected.key)
         self.mario.open_dashboard(run)
 
     async def on_list_panel_opened(self) -> None:
@@ -302,11 +374,11 @@ class CompareScreen(PanelGrid):
 
 def compare(screen: PlaceScreen[Any], runs: Sequence[Run], *, sweep: Callable[[], Sequence[Run]] | None = None) -> None:
     """Compare runs; see `CompareScreen`."""
-    save = not screen.mario.read_only
+    save, allowance = not screen.mario.read_only, Allowance(len(runs))
     screen.run_job(
         f"Reading {counted(len(runs), 'run')}",
-        lambda progress: _followed(runs, save, progress),
-        lambda followed: screen.app.push_screen(CompareScreen(followed, sweep=sweep)),
+        lambda progress: _live_runs(runs, allowance, save, progress),
+        lambda live: screen.app.push_screen(CompareScreen(live, allowance, sweep=sweep)),
     )
 
 
@@ -316,19 +388,20 @@ def compare_with_others(screen: PlaceScreen[Any], run: Run) -> None:
 
     def work(progress: OnProgress) -> CompareScreen:
         others = _others_of_its_game(run)
-        return CompareScreen(_followed([run, *others], save, progress), hidden=others)
+        allowance = Allowance(1 + len(others))
+        return CompareScreen(_live_runs([run, *others], allowance, save, progress), allowance, hidden=others)
 
     screen.run_job("Reading the runs", work, screen.app.push_screen)
 
 
-def _followed(runs: Sequence[Run], save: bool, progress: OnProgress) -> list[FollowedRun]:
+def _live_runs(runs: Sequence[Run], allowance: Allowance, save: bool, progress: OnProgress) -> list[LiveRun]:
     """The runs in the order of their names. `save`: their colours, for the next time."""
     runs = sorted(runs, key=lambda run: natural(run.name))
-    followed = []
+    live = []
     for run, colour in zip(runs, colours_of([str(run.path) for run in runs], save=save), strict=True):
-        followed.append(FollowedRun(run, colour))
-        progress(len(followed) / len(runs))
-    return followed
+        live.append(LiveRun(run, colour, allowance))
+        progress(len(live) / len(runs))
+    return live
 
 
 def _others_of_its_game(run: Run) -> list[Run]:
@@ -346,7 +419,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _names_of(groups: Sequence[Sequence[FollowedRun]]) -> list[str]:
+def _names_of(groups: Sequence[Sequence[LiveRun]]) -> list[str]:
     """`3 × learning_rate=0.0001`: how many runs, and their options that other configurations do not have."""
     apart = differences([without_seed(runs[0].options) for runs in groups])
     names = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import cycle
 from typing import Any
 
 from textual.app import ComposeResult
@@ -13,35 +14,29 @@ from textual.widgets import Input
 from engine.host.client import HostProcess
 from engine.protocol.commands import Render
 from engine.protocol.messages import Evaluation, Failed, Hello, Lane, Log
+from engine.protocol.metrics import CHARTS
 from engine.runs.run import Run
-from mario_tui.data.feed import LOOK_S, Snapshot, read_record
-from mario_tui.data.format import out_of
-from mario_tui.data.keys import bindings
-from mario_tui.data.outcome_text import judged
-from mario_tui.data.run_status import RunStatus
-from mario_tui.screens.actor import ActorScreen
-from mario_tui.screens.panel_grid import DIGITS
+from mario_tui.data.feed import LOOK_S, read_record
+from mario_tui.data.format import judged, out_of
+from mario_tui.data.keys import PANEL_KEYS, bindings
+from mario_tui.data.run_status import RunStatus, Snapshot
+from mario_tui.screens.dialogs import ActorScreen
+from mario_tui.screens.panel_grid import panel_keys
 from mario_tui.screens.run_control import RunControl
-from mario_tui.terminal.backpressure import Pace, busy, slow, survive_hang_up
-from mario_tui.widgets.base.filter_input import FilterInput
-from mario_tui.widgets.base.key_footer import KeyFooter
-from mario_tui.widgets.base.line_widget import LineWidget
-from mario_tui.widgets.base.panel import Panel
-from mario_tui.widgets.charts.chart import Chart
-from mario_tui.widgets.charts.run_curves import Curves
-from mario_tui.widgets.introduction import Introduction
+from mario_tui.terminal.picture import Pace, busy, slow
+from mario_tui.widgets.base.footer import FilterInput, KeyFooter
+from mario_tui.widgets.base.panel import LineWidget, Panel
+from mario_tui.widgets.charts.chart import Chart, Curves
 from mario_tui.widgets.panels.actors import ActorsPanel
-from mario_tui.widgets.panels.curriculum import CurriculumPanel
-from mario_tui.widgets.panels.evaluations import EvaluationsPanel
+from mario_tui.widgets.panels.evaluations import CurriculumPanel, EvaluationsPanel
 from mario_tui.widgets.panels.game import GameView, save_picture
-from mario_tui.widgets.panels.header import RunHeader
-from mario_tui.widgets.panels.log import LogPanel
-from mario_tui.widgets.panels.machine import MachinePanel
-from mario_tui.widgets.panels.processes import ProcessesPanel
+from mario_tui.widgets.panels.machine import MachinePanel, ProcessesPanel, TimeSplitPanel
 from mario_tui.widgets.panels.replay import ReplayPanel
-from mario_tui.widgets.panels.time_split import TimeSplitPanel
+from mario_tui.widgets.panels.run import Introduction, LogPanel, RunHeader
 
 TICK_S = 0.25
+_COLOURS = ("-first", "-second", "-third", "-fourth")
+"""Classes of the charts, each with a colour of its line."""
 _NOT_AT_FIRST = ("toggle_pause", "back", "home", "detach", "stop", "open_selected")
 """What a key does not do that is meant to close the introduction."""
 
@@ -50,7 +45,7 @@ class DashboardScreen(RunControl):
     """Shows `run`: through `host` if this process has just started it, else by attaching, else from its recording."""
 
     PLACE = "dashboard"
-    BINDINGS = [*DIGITS, *bindings("dashboard")]
+    BINDINGS = [*panel_keys(PANEL_KEYS), *bindings("dashboard")]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-normal"), (108, "-wide"), (170, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (34, "-tall")]
 
@@ -77,13 +72,9 @@ class DashboardScreen(RunControl):
         replay, machine, evaluations = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate)
         log = self._log = LogPanel()
         processes, time_split, curriculum = ProcessesPanel(), TimeSplitPanel(), CurriculumPanel()
-        view = self.view
-        self.charts = (
-            Chart("Mean return", "mean_return", view, id="chart-return", number=4, short="Return", best="high",
-                  evaluated=True),
-            Chart("TD loss", "loss", view, id="chart-loss", number=5, short="Loss", best="low"),
-            Chart("Q estimate", "q_mean", view, id="chart-q", number=6, short="Q", best="high"),
-        )  # fmt: skip
+        self.charts = [Chart(metric, self.view) for metric in CHARTS]
+        for chart, colour in zip(self.charts, cycle(_COLOURS)):
+            chart.add_class(colour)
         self._game = GameView(freeze_key=self.mario.key("dashboard.hold_game"))
         self._texts = [self.header, self.actors, processes, replay, machine, evaluations, log, time_split, curriculum]
         self.panels = (
@@ -127,7 +118,6 @@ class DashboardScreen(RunControl):
         self._game.add_class("-off")
         self.actors.sort, self.actors.reverse = self.remembered.sort, self.remembered.turned
         self.restore()
-        self.call_after_refresh(survive_hang_up, self.app)
         self.feed.connect()
         self.set_interval(TICK_S, self.tick)
         self._pace = Pace(self.mario.settings.game_fps)
@@ -145,7 +135,6 @@ class DashboardScreen(RunControl):
 
     def tick(self) -> None:
         """Show the newest snapshot; nothing else updates the panels. Skipped while a slow link is still busy."""
-        survive_hang_up(self.app)
         if busy(self.app):
             return
         self._look()
@@ -181,7 +170,8 @@ class DashboardScreen(RunControl):
         if self.present() != present:
             self.lay_out()
         if snapshot.points is not before.points or snapshot.others is not before.others:
-            self.curves = Curves(snapshot.points, snapshot.others)
+            not_finite = None if snapshot.progress is None else snapshot.progress.not_finite
+            self.curves = Curves(snapshot.points, snapshot.others, not_finite)
             self.view.reach = self.reach()
             for chart in self.charts:
                 chart.show_curves(self.curves)
@@ -243,7 +233,7 @@ class DashboardScreen(RunControl):
             self.notify(f"The host of {self.run.name} is gone{how}.{self._log_line()}", severity="warning")
 
     def _log_line(self) -> str:
-        """Where the log is, in a line of its own; empty if the folder is gone."""
+        """Return where the log is, in a line of its own; empty if the folder is gone."""
         return f"\nLog: {self.run.log_path}" if self.run.log_path.exists() else ""
 
     def _tell_end(self, notice: str, how: str, **more: Any) -> None:
@@ -280,8 +270,8 @@ class DashboardScreen(RunControl):
         self.set_class(show, "-game")
         if show and self._game.id in self.remembered.hidden:
             self.remembered.hidden.remove(self._game.id)
-        if not show and self.remembered.maximised == self._game.id:
-            self.remembered.maximised = ""
+        if not show:
+            self.restore_panel(self._game)
         self.lay_out()
         if show:  # on a narrow screen it is below the others
             self.call_after_refresh(self._game.scroll_visible, animate=False)
@@ -364,5 +354,5 @@ class DashboardScreen(RunControl):
 
 
 def _reached(evaluation: Evaluation) -> tuple[float, float]:
-    """What decides which of two evaluations is better."""
+    """Return what decides which of two evaluations is better."""
     return evaluation.clears / evaluation.episodes, evaluation.mean_return

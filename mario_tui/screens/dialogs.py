@@ -1,8 +1,11 @@
-"""Dialogs: a question, a text to copy, the help."""
+"""Dialogs: a question, a text to copy, the help, a lane of an actor, tags and note of a run, and training settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast, get_args
 
 from rich.console import Group
 from rich.table import Column, Table
@@ -11,13 +14,22 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Resize
-from textual.widgets import Button, Static
+from textual.widgets import Button, Input, Label, Static
 
+from engine.config.fields import must_be_within
+from engine.config.run_config import TUNABLE_BOUNDS
+from engine.errors import UserError
+from engine.protocol.commands import Set, Tunable
+from engine.protocol.messages import Episode, Lane
+from engine.protocol.outcome import Outcome
+from engine.runs.run import Annotation, make_annotation
 from engine.runtime.text import printable
-from mario_tui.data.introduction import PANELS
-from mario_tui.data.keys import KEYS, PLACES, TITLES, Key, Place, keys_in, shown_name
+from mario_tui.data.format import counted, goals, number, number_or_whole, reached, short, thousandths
+from mario_tui.data.keys import KEYS, PANELS, PLACES, TITLES, Key, Place, keys_in, shown_name
 from mario_tui.data.settings import settings_path
 from mario_tui.screens.base import Modal
+from mario_tui.terminal.safe_app import SafeApp
+from mario_tui.widgets.base.panel import sparkline
 
 
 class ConfirmScreen(Modal[bool]):
@@ -48,13 +60,13 @@ class ConfirmScreen(Modal[bool]):
 
 
 class TextScreen(Modal[None]):
-    """A text, also copied to the clipboard if the terminal supports it."""
+    """Lines, also copied to the clipboard if the terminal supports it. A shell takes several for one command."""
 
     BINDINGS = [Binding("escape,q,y,enter", "dismiss", "Close")]
 
-    def __init__(self, title: str, text: str) -> None:
+    def __init__(self, title: str, *lines: str) -> None:
         super().__init__()
-        self._heading, self._text = title, text
+        self._heading, self._text = title, " &&\n".join(map(printable, lines))
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as dialog:
@@ -63,7 +75,7 @@ class TextScreen(Modal[None]):
             yield Static(Text("copied, if your terminal supports OSC 52      esc: close", style="dim"))
 
     def on_mount(self) -> None:
-        self.app.copy_to_clipboard(self._text)
+        cast(SafeApp[object], self.app).copy_to_clipboard(self._text, lines=True)
 
 
 class HelpScreen(Modal[None]):
@@ -133,3 +145,179 @@ class HelpScreen(Modal[None]):
                 table.add_row(Text(name, style="bold cyan"), action)
             parts += [Text(title, style="bold"), table, Text()]
         return parts
+
+
+_TICK_S = 0.5
+
+
+class ActorScreen(Modal[None]):
+    """`lane` returns the lane's newest statistics, `episodes` its last episodes, oldest first, `outcome` says what they
+    yield."""
+
+    BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
+
+    def __init__(
+        self, lane: Callable[[], Lane | None], episodes: Callable[[], Sequence[Episode]], outcome: Outcome
+    ) -> None:
+        super().__init__()
+        self._lane, self._episodes, self._outcome = lane, episodes, outcome
+        self._shown = Text()
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog"):
+            yield Static(id="actor")
+            yield Static(Text("esc: close", style="dim"))
+
+    def on_mount(self) -> None:
+        self._show()
+        self.set_interval(_TICK_S, self._show)
+
+    def _show(self) -> None:
+        lane = self._lane()
+        if lane is None:
+            return
+        self.query_one(VerticalScroll).border_title = f"Actor {lane.actor}, lane {lane.lane}"
+        text = describe(lane, self._episodes(), self._outcome)
+        if text != self._shown:
+            self._shown = text
+            self.query_one("#actor", Static).update(text)
+
+
+def describe(lane: Lane, episodes: Sequence[Episode], outcome: Outcome) -> Text:
+    """The text of the dialog."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(f"{counted(lane.episodes, 'episode')}, epsilon {thousandths(lane.epsilon)}")
+    text.append(f"{goals(outcome, lane.clears)}\n")
+    returns = number_or_whole(lane.last_return), number(lane.mean_return), number_or_whole(lane.best_return)
+    for name, value in zip(("last", f"mean of {len(lane.returns)}", "best"), returns, strict=True):
+        text.append(f"{name} ", style="dim").append(f"{value}   ", style="bold")
+    best = reached(outcome, lane.best_results)
+    text.append(f"best {best}\n\n" if best else "\n\n")
+    if lane.returns:
+        text.append(sparkline(lane.returns, 20), style="cyan")
+        text.append(
+            f"  last {counted(len(lane.returns), 'return')}, {number_or_whole(min(lane.returns))} to "
+            f"{number_or_whole(max(lane.returns))}\n\n"
+        )
+    if not episodes:
+        return text.append("no finished episode since the dashboard was opened", style="dim")
+    text.append(f"{'at step':>8} {'episode':>8} {'return':>8} {'steps':>6} {'epsilon':>8}  reached", style="bold")
+    for episode in reversed(episodes):
+        text.append(
+            f"\n{short(episode.env_steps):>8} {episode.episode:>8,} {number_or_whole(episode.episode_return):>8}"
+            f" {episode.length:>6} {thousandths(episode.epsilon):>8}  {reached(outcome, episode.results)}"
+        )
+        if episode.success and outcome.goal is not None:
+            text.append(f"  ⚑ {outcome.goal.label}", style="bold yellow")
+    return text
+
+
+class AnnotateScreen(Modal[Annotation]):
+    """Returns the new annotation; None if the user cancels."""
+
+    BINDINGS = [
+        Binding("escape", "cancel", "Cancel"),
+        Binding("down", "app.focus_next"),
+        Binding("up", "app.focus_previous"),
+    ]
+
+    def __init__(self, name: str, now: Annotation) -> None:
+        super().__init__()
+        self._run_name, self._now = name, now
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = Text(printable(self._run_name))
+            for label, text in (("tags", " ".join(self._now.tags)), ("note", self._now.note)):
+                with Horizontal(classes="field"):
+                    yield Label(f"{label:<6}")
+                    yield Input(printable(text), id=label, compact=True)
+            yield Static(id="error")
+            yield Static(Text("enter: save      tab: next field      esc: cancel", style="dim"))
+
+    def _annotation(self) -> Annotation:
+        """Raises `UserError` if a field is invalid."""
+        return make_annotation(self.query_one("#tags", Input).value, self.query_one("#note", Input).value)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        error = ""
+        try:
+            self._annotation()
+        except UserError as wrong:
+            error = str(wrong)
+        self.query_one("#error", Static).update(Text(error, style="bold red"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        with contextlib.suppress(UserError):  # its reason is on the screen
+            self.dismiss(self._annotation())
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+SETTINGS: dict[Tunable, tuple[str, float, float]] = {
+    name: (name.replace("_", " "), *TUNABLE_BOUNDS[name]) for name in get_args(Tunable)
+}
+"""Label and range of each setting; the engine validates the values again."""
+
+
+class TuneScreen(Modal[list[Set]]):
+    """One field per setting, filled with its current value. Enter returns the changed ones."""
+
+    BINDINGS = [
+        Binding("escape", "cancel", "Cancel"),
+        Binding("down", "app.focus_next"),
+        Binding("up", "app.focus_previous"),
+    ]
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (56, "-normal")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]
+
+    def __init__(self, now: Mapping[Tunable, float]) -> None:
+        super().__init__()
+        self._now = {name: f"{now[name]:g}" if name in now else "" for name in SETTINGS}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = "Change training settings"
+            for name, (title, low, high) in SETTINGS.items():
+                with Horizontal(classes="field"):
+                    yield Label(f"{title:<14}")
+                    yield Input(self._now[name], id=name, compact=True)
+                    yield Label(f" {low:g} to {high:g}", classes="range")
+            yield Static(id="error")
+            yield Static(Text("enter: change      tab: next field      esc: cancel", style="dim"))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.query_one("#error", Static).update(Text(self._error(), style="bold red"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if not self._error():
+            self.dismiss(
+                [
+                    Set(name=name, value=float(self._typed(name)))
+                    for name in SETTINGS
+                    if self._typed(name) not in ("", self._now[name])
+                ]
+            )
+
+    def action_cancel(self) -> None:
+        self.dismiss([])
+
+    def _typed(self, name: Tunable) -> str:
+        return self.query_one(f"#{name}", Input).value.strip()
+
+    def _error(self) -> str:
+        """Return what is wrong with the first invalid field; empty if all are valid."""
+        for name, (title, low, high) in SETTINGS.items():
+            text = self._typed(name)
+            if (text or self._now[name]) and not low <= _number(text) <= high:
+                return f"{title} {must_be_within(low, high, text, whole=False)}"
+        return ""
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -14,26 +14,23 @@ from textual.widgets import DataTable, Input, Static
 from engine.config.command_line import command_line, options_apart
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.runs.annotation import Annotation, write_annotation
-from engine.runs.registry import delete_run
-from engine.runs.run import Run
-from engine.runs.trust import check_code
+from engine.runs.lookup import delete
+from engine.runs.marks import check_code
+from engine.runs.registry import KnownRecords
+from engine.runs.run import Annotation, Run, write_annotation
+from engine.runs.sweep import Sweep
 from mario_tui.data.form import text_of_value
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.listed import Listed, read_listed
 from mario_tui.data.run_status import RunStatus
-from mario_tui.screens.annotate import AnnotateScreen
 from mario_tui.screens.compare import compare, compare_with_others
-from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
+from mario_tui.screens.dialogs import AnnotateScreen, ConfirmScreen, TextScreen
 from mario_tui.screens.new_run import NewRunScreen
-from mario_tui.screens.resuming import resume, resume_several
-from mario_tui.screens.sweep import SweepScreen
+from mario_tui.screens.run_control import resume, resume_several
 from mario_tui.screens.table_screen import NUMBERS, TableScreen
-from mario_tui.widgets.base.filter_input import FilterInput
-from mario_tui.widgets.base.key_footer import KeyFooter
-from mario_tui.widgets.preview import Preview
-from mario_tui.widgets.runs_table import RunsTable
+from mario_tui.widgets.base.footer import FilterInput, KeyFooter
+from mario_tui.widgets.runs_table import Preview, RunsTable
 
 _WITHOUT_RUNS = ("new", "quit_app")
 """Actions that need no list of runs."""
@@ -51,6 +48,7 @@ class HomeScreen(TableScreen[list[Listed]]):
 
     def __init__(self) -> None:
         super().__init__()
+        self._known = KnownRecords()
         self._hosts: list[HostProcess] = []
         """Of runs that were resumed together: as long as they are here, the kernel forgets those that have ended."""
 
@@ -59,18 +57,19 @@ class HomeScreen(TableScreen[list[Listed]]):
         if self.mario.read_only:
             title.append("  read-only", style="bold reverse")
         yield Static(title, id="title")
-        table = RunsTable()
-        yield table
+        # By name, since what is read may arrive when the application closes, and these are no longer found.
+        self._table, self._preview, self._hint_line = RunsTable(), Preview(), Static(id="hint")
+        yield self._table
         yield Static(self._welcome(), id="welcome")
-        yield Preview()
-        yield Static(id="hint")
+        yield self._preview
+        yield self._hint_line
         clear = self.mario.key("home.clear")
-        self._filter = FilterInput(f"filter words; enter: keep, {clear}: clear", back=table)
+        self._filter = FilterInput(f"filter words; enter: keep, {clear}: clear", back=self._table)
         yield self._filter
         yield KeyFooter()
 
     def _welcome(self) -> Text:
-        """What somebody without runs can begin with."""
+        """Return what somebody without runs can begin with."""
         things = {
             "home.watch": "watch a trained Mario finish World 1-1",
             "home.new": "train one yourself: press Enter twice; it takes a few minutes",
@@ -87,7 +86,7 @@ class HomeScreen(TableScreen[list[Listed]]):
 
     @property
     def table(self) -> RunsTable:
-        return self.query_one(RunsTable)
+        return self._table
 
     def takes(self, key: Key | Paste) -> bool:
         """Until the runs are read, keys that may be meant for them wait."""
@@ -113,7 +112,7 @@ class HomeScreen(TableScreen[list[Listed]]):
         return {name for key in actions for name in keymap.get(key.id, key.keys).split(",")}
 
     def read(self) -> list[Listed]:
-        return read_listed(self.mario.run_dir)
+        return read_listed(self.mario.run_dir, self._known)
 
     def take(self, runs: list[Listed]) -> None:
         for table in self.query(RunsTable):  # none if the application is closing
@@ -128,7 +127,7 @@ class HomeScreen(TableScreen[list[Listed]]):
         if not self.has_read:
             return
         table = self.table
-        self.query_one(Preview).show(table.current())
+        self._preview.show(table.current())
         was_empty = self.has_class("-empty")
         self.set_class(not table.listed and not self.mario.read_only, "-empty")
         if self.has_class("-empty") != was_empty:
@@ -151,18 +150,18 @@ class HomeScreen(TableScreen[list[Listed]]):
     def _show_hint(self, text: str) -> None:
         if text != self._hint:
             self._hint = text
-            self.query_one("#hint", Static).update(Text(text))
+            self._hint_line.update(Text(text))
 
     # ------------------------------------------------------------------------------------------ one run
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        self.query_one(Preview).show(self.table.current())
+        self._preview.show(self.table.current())
 
     def action_open(self) -> None:
         """Open the dashboard of the selected run, or the sweep; without any run, open the new-run form."""
         current = self.table.current()
         if current is not None and current.sweep is not None:
-            self.app.push_screen(SweepScreen(current.sweep.sweep))
+            self.app.push_screen(current.sweep.screen())
         elif current is not None:
             self.mario.open_dashboard(current.run)
         elif not self.table.listed and not self.mario.read_only:
@@ -275,13 +274,15 @@ class HomeScreen(TableScreen[list[Listed]]):
         self.read_again()
 
     def action_delete(self) -> None:
-        """Delete the marked runs, or the selected one, unless one of them is running; of a sweep all its runs."""
-        chosen = self._chosen_runs()
-        alive = [run.name for run in chosen if run.is_alive()]
+        """Delete the marked runs and sweeps, or the selected one, unless one of them is running."""
+        sweeps = {each.sweep.sweep.path: each.sweep.sweep for each in self.table.chosen() if each.sweep}
+        runs = [each.run for each in self.table.chosen() if not each.sweep and each.run.path.parent not in sweeps]
+        alive = [run.name for run in runs if run.is_alive()]
         alive += [each.record.name for each in self.table.chosen() if each.sweep and each.status.is_active]
         if alive:
             self.notify(f"Stop before deleting: {', '.join(alive)}", severity="warning")
             return
+        chosen: list[Run | Sweep] = [*sweeps.values(), *runs]
         if not chosen:
             return
 
@@ -290,16 +291,18 @@ class HomeScreen(TableScreen[list[Listed]]):
                 self.run_worker(self._delete(chosen), name="delete")
 
         one = len(chosen) == 1
-        what = chosen[0].name if one else f"{len(chosen)} runs"
-        names = "" if one else ", ".join(run.name for run in chosen) + "\n"
+        kinds = [counted(len(sweeps), "sweep")] * bool(sweeps) + [counted(len(runs), "run")] * bool(runs)
+        inside = counted(sum(len(each.runs) for each in self.table.chosen() if each.sweep), "run")
+        what = chosen[0].name + f", a sweep of {inside}" * bool(sweeps) if one else " and ".join(kinds)
+        names = "" if one else ", ".join(each.name for each in chosen) + "\n"
         folder = "Its folder" if one else "Their folders"
         lost = f"{folder}, with checkpoints, policies and logs, will be deleted. This can't be undone."
         self.app.push_screen(ConfirmScreen(f"Delete {what}?", names + lost, irreversible=True), answered)
 
-    async def _delete(self, runs: list[Run]) -> None:
-        for run in runs:
+    async def _delete(self, chosen: list[Run | Sweep]) -> None:
+        for each in chosen:
             try:
-                await asyncio.to_thread(delete_run, run)
+                await asyncio.to_thread(delete, each)
             except UserError as error:
                 self.show_error(error)
         self.read_again()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -15,18 +16,21 @@ from textual.widget import Widget
 from textual.widgets import Button, Static, TabbedContent, TabPane, Tabs
 
 from engine.config.fields import flag
+from engine.config.user_code import Asking
 from engine.host.client import HostProcess
 from engine.runs.checkpoints import OnProgress
+from engine.runs.marks import check_code
 from engine.runs.run import Run
 from mario_tui.data.form import PRESET, Form, rows
 from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.widgets.base.key_footer import KeyFooter
-from mario_tui.widgets.field_row import FieldRow
-from mario_tui.widgets.preset_row import PresetList, make_row
+from mario_tui.widgets.base.footer import KeyFooter
+from mario_tui.widgets.form_rows import FieldRow, PresetList, make_row
 
 _FIRST = "*"
+_SETTLE_S = 0.3
+"""Delay before a process is asked, so that it is not while a word is being typed."""
 
 
 class Group(TabPane):
@@ -48,7 +52,8 @@ class AboutField(Static):
 
 
 class NewRunScreen(PlaceScreen[HostProcess | None]):
-    """Returns the host of the started run, or None. `resume`: the run to resume; its options are the defaults.
+    """Returns the host of the started run, or None. `resume`: the run to resume; its options are the defaults. Raises
+    `UserError` if it names code that the user has not chosen, which the form would ask about the environment.
 
     Enter moves on: through the fields of a group, then to the Start button, which starts the run. The first group has
     one field, the preset, so that two presses start a run with the defaults. A group's rows are built when it is first
@@ -74,7 +79,7 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     ) -> None:
         super().__init__()
         self._resume = resume
-        self.form = Form() if resume is None else Form(resume.config().options(), resume.name)
+        self.form = Form() if resume is None else _form_of(resume)
         self._given = dict(options or {})
         self._errors: dict[str, str] = {}
         self._rejected = ""
@@ -87,6 +92,8 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         """The field to focus as soon as its group is built; `_FIRST` stands for the group's first field."""
         self._ready = False
         """Whether the group that is shown is built."""
+        self._asking: Asking | None = None
+        """The question that the form waits for."""
         if run_dir is not None:
             self._given["run_dir"] = run_dir
         self._fill()
@@ -115,6 +122,10 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def on_mount(self) -> None:
         self.query_one(Tabs).can_focus = False  # a change of group moves the focus into it
         self._sync()
+
+    def on_unmount(self) -> None:
+        if self._asking is not None:
+            self._asking.abandon()
 
     # ------------------------------------------------------------------------------------------ what it shows
 
@@ -201,6 +212,28 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         self._errors = errors
         self._show_elsewhere()
         self._describe()
+        self._ask()
+
+    def _ask(self) -> None:
+        """Have the form's question asked in the background, and no other one."""
+        question = self.form.question
+        self.set_class(question is not None, "-asking")
+        if self._asking is not None and self._asking.question != question:
+            self._asking.abandon()
+            self._asking = None
+        if self._asking is None and question is not None:
+            self._asking = Asking(question)
+            self.run_worker(self._answer(self._asking), name="ask")
+
+    async def _answer(self, asking: Asking) -> None:
+        await asyncio.sleep(_SETTLE_S)
+        if asking.is_abandoned:
+            return
+        answer = await asyncio.to_thread(asking.run)
+        if not asking.is_abandoned:
+            self._asking = None
+            self.form.answered(asking.question, answer)
+            self._sync()
 
     def _show_elsewhere(self) -> None:
         """Beside the buttons, show the first error of another group, whose tab may be out of sight."""
@@ -232,6 +265,9 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
                 self._go_to(name)
             self._rejected, self._rejected_with = name, self.form.arguments()
             self._show_about(Text(f"✗ Not started: {flag(name)} {reason}"), wrong=True)
+            return
+        if self.form.question is not None:
+            self._show_about(Text(f"Not started: {self.form.memory()}"), wrong=False)
             return
         self.run_job(
             "Starting the run" if self._resume is None else f"Resuming {self._resume.name}",
@@ -303,6 +339,12 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
     def action_cancel(self) -> None:
         if self._ready:
             self.dismiss(None)
+
+
+def _form_of(run: Run) -> Form:
+    config = run.config()
+    check_code(config.values(), {}, run.path, "the run")
+    return Form(config.options(), run.name)
 
 
 def start_run(

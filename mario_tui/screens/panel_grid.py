@@ -1,25 +1,248 @@
-"""A screen of numbered panels: each can be selected, maximised or hidden. The layout is saved for the next start."""
+"""Base classes of screens with charts, which have the same keys and one x-range, and of screens with numbered panels:
+each can be selected, maximised or hidden.
+
+Layout and axes are saved for the next start in `$XDG_STATE_HOME/mario-tui/<place>.json`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+import msgspec
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from mario_tui.screens.chart_screen import ChartScreen
-from mario_tui.screens.remembered import Remembered, recall, remember
-from mario_tui.widgets.base.filter_input import FilterInput
-from mario_tui.widgets.base.line_widget import LETTERS, LineWidget
+from engine.runtime.files import program_folder, write_if_possible
+from engine.runtime.formats import read_json
+from mario_tui.data.chart_files import Line, Picture, save_chart
+from mario_tui.data.keys import Place
+from mario_tui.screens.base import PlaceScreen
+from mario_tui.terminal.internals import AbstractMeta
+from mario_tui.widgets.base.footer import FilterInput
+from mario_tui.widgets.base.panel import LineWidget
+from mario_tui.widgets.charts.axes import AXES, AXIS_NAMES, SMOOTHINGS, ZOOM, Axis, ChartView, Window
 from mario_tui.widgets.charts.plot import Plot
+from mario_tui.widgets.panels.actors import COLUMNS
 
-DIGITS: list[BindingType] = [Binding(str(n), f"panel({n})", show=False) for n in range(1, 10)]
-DIGITS += [Binding(letter, f"panel({n})", show=False) for n, letter in LETTERS.items()]
+_PAN = 0.25  # of the visible range
+_CURVES_PER_TURN = 60
+"""Drawing so many takes some hundredths of a second."""
+_PAUSE_S = 0.01
+"""In which keys are handled."""
+
+
+class ChartScreen(PlaceScreen[None], metaclass=AbstractMeta):
+    """Subclasses provide the charts and the range of their data."""
+
+    STEPS: ClassVar[str] = "env_steps"
+    """What the steps of the data are called in saved charts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.view = ChartView()
+        self._undrawn: dict[Plot, None] = {}
+        """Charts that wait for their turn."""
+        self._saving = asyncio.Lock()
+
+    @abstractmethod
+    def plots(self) -> Sequence[Plot]:
+        """The charts, in their order on the screen."""
+
+    @abstractmethod
+    def reach(self) -> tuple[float, float]:
+        """First and last x of all data, on the axis of the view."""
+
+    def active_plot(self) -> Plot | None:
+        """The chart that keys act on: the focused one."""
+        return self.focused if isinstance(self.focused, Plot) else None
+
+    @property
+    def is_maximised(self) -> bool:
+        """Return whether a panel or chart has the screen for itself."""
+        return False
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """Return those of Textual; the key that maximises a panel is named after what it does now."""
+        found = super().active_bindings
+        for key, bound in found.items():
+            if self.is_maximised and bound.binding.action == "maximise":
+                found[key] = bound._replace(binding=replace(bound.binding, description="Restore"))
+        return found
+
+    def view_chosen(self) -> None:
+        """The user has chosen another axis, smoothing or scale."""
+
+    def saved_in(self) -> Path:
+        """The folder in which charts are saved."""
+        return Path.cwd()
+
+    def draw_charts(self) -> None:
+        """Draw all charts for the current view."""
+        self.view.reach = self.reach()
+        self.draw_in_turns(self.plots())
+
+    def draw_in_turns(self, plots: Sequence[Plot]) -> None:
+        """Draw charts. If they have many curves, keys are handled in between."""
+        under_way = bool(self._undrawn)
+        self._undrawn |= dict.fromkeys(plots)
+        if not under_way:
+            self._draw_next()
+
+    def _draw_next(self) -> None:
+        drawn = 0
+        while self._undrawn and drawn < _CURVES_PER_TURN:
+            plot = next(iter(self._undrawn))
+            del self._undrawn[plot]
+            plot.draw()
+            drawn += plot.curve_count
+        if self._undrawn:
+            self.set_timer(_PAUSE_S, self._draw_next)
+
+    # ------------------------------------------------------------------------------------------ keys and mouse
+
+    def action_zoom_in(self) -> None:
+        self._zoom(1 / ZOOM)
+
+    def action_zoom_out(self) -> None:
+        self._zoom(ZOOM)
+
+    def action_whole(self) -> None:
+        self.view.window = Window()
+        self.draw_charts()
+
+    def action_pan_left(self) -> None:
+        self.view.pan(-_PAN)
+        self.draw_charts()
+
+    def action_pan_right(self) -> None:
+        self.view.pan(_PAN)
+        self.draw_charts()
+
+    def action_cursor_left(self) -> None:
+        self._move_cursor(-1)
+
+    def action_cursor_right(self) -> None:
+        self._move_cursor(1)
+
+    def action_smoothing(self) -> None:
+        at = SMOOTHINGS.index(self.view.smoothing)
+        self.view.smoothing = SMOOTHINGS[(at + 1) % len(SMOOTHINGS)]
+        self.draw_charts()
+        self.view_chosen()
+
+    def action_log_axis(self) -> None:
+        """Switch the active chart; all charts if the active panel is not a chart."""
+        active = self.active_plot()
+        plots = self.plots() if active is None else [active]
+        to = not all(plot.logarithmic for plot in plots)
+        for plot in plots:
+            plot.logarithmic = to
+        self.draw_charts()
+        self.view_chosen()
+
+    def action_x_axis(self) -> None:
+        self.view.axis = AXES[(AXES.index(self.view.axis) + 1) % len(AXES)]
+        self.view.window, self.view.cursor = Window(), None
+        self.draw_charts()
+        self.view_chosen()
+
+    def action_save_chart(self) -> None:
+        """Save the active chart as a table and a picture; the first chart if none is active."""
+        plot = self.active_plot() or next(iter(self.plots()), None)
+        if plot is not None:
+            axis = self.view.axis
+            x_label = self.STEPS.replace("env_", "environment ") if axis == "steps" else f"{AXIS_NAMES[axis]} (s)"
+            curves = plot.picture_curves()
+            picture = Picture(plot.full_title, x_label, self.view.bounds, plot.logarithmic, curves)
+            # Of the program, because a screen that is left ends its own workers.
+            self.app.run_worker(self._save_chart(plot.lines(), picture), name="save chart")
+
+    async def _save_chart(self, lines: Sequence[Line], picture: Picture) -> None:
+        try:
+            async with self._saving:  # two would choose the same name
+                path, problem = await asyncio.to_thread(
+                    save_chart, picture.title, lines, picture, self.saved_in(), steps=self.STEPS
+                )
+        except OSError as error:
+            self.app.notify(f"The chart could not be saved: {error}", severity="error")
+            return
+        what = f".csv; {problem}" if problem else ".csv, .svg and .pdf"
+        self.app.notify(f"Saved {path}{what}", timeout=6)
+
+    def on_plot_moved(self) -> None:
+        self.draw_charts()
+
+    def hide_cursor(self) -> bool:
+        """Hide the crosshair; returns whether there was one."""
+        if self.view.cursor is None:
+            return False
+        self.view.cursor = None
+        self.draw_charts()
+        return True
+
+    def _zoom(self, factor: float) -> None:
+        self.view.zoom(factor, self.view.cursor)
+        self.draw_charts()
+
+    def _move_cursor(self, cells: int) -> None:
+        """Move the crosshair by cells of the active chart."""
+        plot = self.active_plot() or next((plot for plot in self.plots() if plot.columns > 0), None)
+        if plot is not None:
+            self.view.move_cursor(cells, plot.columns)
+            self.draw_charts()
+
+
+SORTS = [column.name for column in COLUMNS]
+_MAX_BYTES = 2**16
+
+
+class Remembered(msgspec.Struct):
+    """The saved layout. Unknown keys are ignored, so that an older version can read a newer file."""
+
+    hidden: list[str] = []
+    logarithmic: list[str] = []
+    smoothing: float = 0.0
+    axis: Axis = "steps"
+    sort: str = "lane"  # of the actors
+    turned: bool = False
+    introduced: bool = False
+    """Whether the panels have been explained."""
+
+
+def layout_file(place: Place) -> Path:
+    return program_folder("STATE") / f"{place}.json"
+
+
+def recall(place: Place) -> Remembered:
+    """Load the saved layout; the default if the file is missing or invalid."""
+    try:
+        found = read_json(layout_file(place), Remembered, _MAX_BYTES, links=True)
+    except (OSError, ValueError):
+        return Remembered()
+    if found.smoothing not in SMOOTHINGS or found.sort not in SORTS:
+        return Remembered()
+    return found
+
+
+def remember(place: Place, state: Remembered) -> None:
+    """Save the layout, if the user's home can be written."""
+    write_if_possible(layout_file(place), msgspec.json.encode(state))
+
+
+def panel_keys(keys: str) -> list[BindingType]:
+    """Return the bindings of keys that select panels."""
+    return [Binding(key, f"panel({key!r})", show=False) for key in keys]
 
 
 class PanelGrid(ChartScreen):
-    """`panels` are in the order of their numbers."""
+    """`panels` are in the order of their keys."""
 
     panels: Sequence[LineWidget]
     filter: FilterInput
@@ -28,6 +251,8 @@ class PanelGrid(ChartScreen):
         super().__init__()
         self.remembered: Remembered = recall(self.PLACE)
         self.view.axis, self.view.smoothing = self.remembered.axis, self.remembered.smoothing
+        self._alone = ""
+        """The maximised panel. It is not saved: the next run opens with all panels."""
 
     def plots(self) -> list[Plot]:
         return [panel for panel in self.panels if isinstance(panel, Plot)]
@@ -45,9 +270,13 @@ class PanelGrid(ChartScreen):
     # ------------------------------------------------------------------------------------------ panels
 
     @property
+    def is_maximised(self) -> bool:
+        return bool(self._alone) and self.maximised is not None
+
+    @property
     def maximised(self) -> LineWidget | None:
         """The maximised panel; None if there is none, or if it has nothing to show at the moment."""
-        return next((panel for panel in self.present() if panel.id == self.remembered.maximised), None)
+        return next((panel for panel in self.present() if panel.id == self._alone), None)
 
     def present(self) -> list[LineWidget]:
         """The panels with content: a run with one process, for example, has no processes panel."""
@@ -57,9 +286,9 @@ class PanelGrid(ChartScreen):
         """The panel that keys act on: the maximised one, else the focused one."""
         return self.maximised or next((panel for panel in self.panels if panel is self.focused), None)
 
-    def action_panel(self, number: int) -> None:
+    def action_panel(self, key: str) -> None:
         for panel in self.panels:
-            if panel.number == number:
+            if panel.key == key:
                 self.go_to(panel)
 
     def go_to(self, panel: LineWidget) -> None:
@@ -69,10 +298,10 @@ class PanelGrid(ChartScreen):
         if panel.id in self.remembered.hidden:
             self.remembered.hidden.remove(str(panel.id))
         if self.maximised is not None:
-            self.remembered.maximised = str(panel.id)
+            self._alone = str(panel.id)
         self.lay_out()
         if not all(widget.display for widget in panel.ancestors_with_self if isinstance(widget, Widget)):
-            self.remembered.maximised = str(panel.id)
+            self._alone = str(panel.id)
             self.lay_out()
         self.save_layout()
         self.set_focus(panel)
@@ -94,13 +323,18 @@ class PanelGrid(ChartScreen):
     def action_maximise(self) -> None:
         """Maximise the active panel, or restore all panels."""
         if self.maximised is not None:
-            self.remembered.maximised = ""
+            self._alone = ""
         elif (panel := self.active_panel()) is not None:
-            self.remembered.maximised = str(panel.id)
+            self._alone = str(panel.id)
         else:
             self._ask_for_panel()
         self.lay_out()
         self.save_layout()
+
+    def restore_panel(self, panel: LineWidget) -> None:
+        """Maximise a panel no longer; `lay_out` shows it."""
+        if self._alone == panel.id:
+            self._alone = ""
 
     def _ask_for_panel(self) -> None:
         self.notify(f"Select a panel first: 1 to 9, or {self.mario.key(f'{self.PLACE}.next_panel')}", timeout=3)
@@ -111,14 +345,14 @@ class PanelGrid(ChartScreen):
             self._ask_for_panel()
             return
         self.remembered.hidden = sorted({*self.remembered.hidden, str(panel.id)})
-        self.remembered.maximised = ""
+        self._alone = ""
         self.lay_out()
         self.save_layout()
         self.set_focus(None)
         self.notify(f"{panel.title} hidden; press {panel.key} to show it again", timeout=4)
 
     def action_show_all(self) -> None:
-        self.remembered.hidden, self.remembered.maximised = [], ""
+        self.remembered.hidden, self._alone = [], ""
         self.lay_out()
         self.save_layout()
 
@@ -144,7 +378,9 @@ class PanelGrid(ChartScreen):
     def lay_out(self) -> None:
         """Set the style sheet's classes: hidden and maximised panels, and containers without a visible panel."""
         maximised = self.maximised
-        self.set_class(maximised is not None, "-one")
+        if self.has_class("-one") != (maximised is not None):
+            self.toggle_class("-one")
+            self.refresh_bindings()
         for panel in self.panels:
             panel.set_class(panel.id in self.remembered.hidden, "-hidden")
             panel.set_class(panel is maximised, "-alone")

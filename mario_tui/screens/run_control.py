@@ -1,15 +1,26 @@
-"""The keys that control a run: what a run that is alive can be told, and what one that has ended can be used for."""
+"""The keys that control a run: what a run that is alive can be told, and what one that has ended can be used for.
+
+Runs that have ended: resumes one, or several in the background, and evaluates a policy of one.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
 from textual.events import Key
+from textual.widgets import Static
 
 from engine.config.command_line import command_line
-from engine.config.reported_loop import NOT_TRAINED, what_it_obeys
+from engine.config.reading import NOT_TRAINED, rounded_up, tasks_of, what_it_obeys
 from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import (
@@ -24,21 +35,175 @@ from engine.protocol.commands import (
     Stop,
     Tunable,
 )
-from engine.protocol.messages import Changed, State
-from engine.runs.checkpoints import find_policy
+from engine.protocol.messages import Changed, Episode, Failed, Progress, State
+from engine.protocol.outcome import Outcome
+from engine.protocol.results import Evaluated
+from engine.runs.checkpoints import OnProgress, policy_metadata
+from engine.runs.lookup import find_policy, origin_of
 from engine.runs.run import Run
+from engine.runtime.text import printable
+from engine.runtime.threads import available_cores
 from mario_tui.data.feed import Feed
+from mario_tui.data.format import counted, number_or_whole, outcome_of, reached
 from mario_tui.data.keys import keys_in
 from mario_tui.data.run_status import RunStatus
+from mario_tui.evaluate import WantedEvaluation, as_text, result_of
+from mario_tui.screens.base import Modal, PlaceScreen
 from mario_tui.screens.compare import compare_with_others
-from mario_tui.screens.dialogs import ConfirmScreen, TextScreen
-from mario_tui.screens.evaluation import EvaluationScreen
+from mario_tui.screens.dialogs import ConfirmScreen, TextScreen, TuneScreen
+from mario_tui.screens.new_run import NewRunScreen, start_run
 from mario_tui.screens.panel_grid import PanelGrid
-from mario_tui.screens.resuming import resume
-from mario_tui.screens.tune import TuneScreen
+
+
+def resume(screen: PlaceScreen[Any], run: Run, started: Callable[[HostProcess | None], None]) -> None:
+    """Resume a run and call `started` with its host. If it has done all its steps or episodes, ask for a higher limit
+    first; `started` gets None if the user cancels the form. Errors are shown."""
+    try:
+        if more := _higher_limits(run):
+            screen.app.push_screen(NewRunScreen(resume=run, options=more), started)
+        else:
+            screen.run_job(f"Resuming {run.name}", partial(start_run, {}, run, None, None), started)
+    except UserError as error:
+        screen.show_error(error)
+
+
+def resume_several(screen: PlaceScreen[Any], runs: Sequence[Run], started: Callable[[list[HostProcess]], None]) -> None:
+    """Ask, then resume runs in the background, and call `started` with the hosts. Runs that train or have done all
+    their steps or episodes are left out. Errors are shown; one run's keeps no other from being resumed."""
+
+    def sorted_out(found: tuple[list[Run], list[str]]) -> None:
+        ready, left_out = found
+        if not ready:
+            screen.notify("\n".join(["None of these can be resumed", *left_out]), severity="warning")
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                screen.run_job(f"Resuming {counted(len(ready), 'run')}", partial(_start_all, ready), done)
+
+        cores = counted(available_cores(), "core")
+        together = f"All at once, in the background: they share {cores}, besides what trains already."
+        lines = [", ".join(run.name for run in ready), together if len(ready) > 1 else "", *left_out]
+        question = f"Resume {counted(len(ready), 'run')}?"
+        screen.app.push_screen(ConfirmScreen(question, "\n".join(filter(None, lines))), answered)
+
+    def done(outcomes: list[HostProcess | UserError]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, UserError):
+                screen.show_error(outcome)
+        started([outcome for outcome in outcomes if isinstance(outcome, HostProcess)])
+
+    screen.run_job("Reading the runs", partial(_sorted_out, runs), sorted_out)
+
+
+def _sorted_out(runs: Sequence[Run], progress: OnProgress) -> tuple[list[Run], list[str]]:
+    """The runs that can be resumed, and why others can't."""
+    ready, running, finished, failures = list[Run](), list[str](), list[str](), list[str]()
+    for number, run in enumerate(runs):
+        progress(number / len(runs))
+        try:
+            if run.is_alive():
+                running.append(run.name)
+            elif _higher_limits(run):
+                finished.append(run.name)
+            else:
+                ready.append(run)
+        except UserError as error:
+            failures.append(str(error))
+    left_out = [f"Running already: {', '.join(running)}"] if running else []
+    left_out += [f"Finished (resume one alone, to raise its limit): {', '.join(finished)}"] if finished else []
+    return ready, left_out + failures
+
+
+def _start_all(runs: Sequence[Run], progress: OnProgress) -> list[HostProcess | UserError]:
+    """A host for each run, or why there is none."""
+    outcomes = list[HostProcess | UserError]()
+    for number, run in enumerate(runs):
+        progress(number / len(runs))
+        try:
+            outcomes.append(start_run({}, run, None, None, lambda done: None))
+        except UserError as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _higher_limits(run: Run) -> dict[str, str]:
+    """Options with which a run that has done all its steps or episodes goes on, else none. Raises `UserError`."""
+    record, episodes = run.record(), run.config().episodes
+    more = {}
+    if record.env_steps >= record.steps:
+        more["steps"] = str(2 * record.steps)
+    if episodes is not None and record.episodes >= episodes:
+        more["episodes"] = str(2 * episodes)
+    return more
+
+
+_EPISODES = 20
+_TICK_S = 0.25
+
+
+class EvaluationScreen(Modal[None]):
+    """Plays greedy episodes in a process of its own, which ends with the dialog."""
+
+    BINDINGS = [Binding("escape,q,enter", "dismiss", "Close")]
+
+    def __init__(self, policy: Path) -> None:
+        super().__init__()
+        self._policy = policy
+        self._episodes, self._outcome = _EPISODES, Outcome()
+        with contextlib.suppress(UserError):  # it has just been replaced; the result will tell
+            metadata = policy_metadata(policy)
+            self._episodes, self._outcome = rounded_up(_EPISODES, tasks_of(metadata)), outcome_of(metadata["game"])
+        self._played: list[Episode] = []
+        self._warnings: list[str] = []
+        self._result: Evaluated | Failed | None = None
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as dialog:
+            dialog.border_title = Text(printable(f"Evaluation of {self._origin()}"))
+            yield Static(id="result")
+            yield Static(Text("esc: close", style="dim"))
+
+    def on_mount(self) -> None:
+        self._command = WantedEvaluation(self._policy, self._episodes, {"noop_max": 30}).command()
+        threading.Thread(target=self._read, daemon=True, name="evaluation").start()
+        self.set_interval(_TICK_S, self._show)
+        self._show()
+
+    def on_unmount(self) -> None:
+        self._command.close()
+
+    def _origin(self) -> str:
+        try:
+            return origin_of(self._policy).name
+        except UserError:  # it has just been replaced; the result will tell
+            return self._policy.name
+
+    def _read(self) -> None:
+        self._result = result_of(self._command, self._played.append, self._warnings.append)
+
+    def _show(self) -> None:
+        self.query_one("#result", Static).update(self._describe())
+
+    def _describe(self) -> Text:
+        match self._result:
+            case Failed(reason=reason):
+                return Text(printable(f"The evaluation failed: {reason}"), style="bold red")
+            case Evaluated():
+                return Text(
+                    "\n".join((as_text(self._result, self._played), *map(printable, dict.fromkeys(self._warnings))))
+                )
+        text = Text(f"{len(self._played)} of {counted(self._episodes, 'episode')} played")
+        if self._played:
+            last = self._played[-1]
+            parts = [f"return {number_or_whole(last.episode_return)}", reached(self._outcome, last.results)]
+            text.append(f"; last: {', '.join(filter(None, parts))}", style="dim")
+        return text
+
 
 _ONLY_LIVE = ("toggle_pause", "save", "checkpoint", "tune", "stop")
 _ONLY_OVER = ("resume_run",)
+_WHILE_TRAINING = ("toggle_pause", "save", "checkpoint", "evaluate", "tune")
 _PAUSABLE = ("running", "paused")
 _COMMANDS: dict[str, type[Command]] = {
     "toggle_pause": Pause,
@@ -63,14 +228,18 @@ class RunControl(PanelGrid):
         """Whether the run has ended."""
         self._obeys: list[str] | None = None
         """See `Hello.obeys`."""
+        self._judging = False
+        """Whether training is done, and the final evaluation plays."""
         self._stopping = False
         self._requested: State | None = None
         """The state requested by a key, until the run has reached it."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A run that has ended can't be paused, but resumed. What a loop outside the program can't do is greyed out."""
+        """A run that has ended can't be paused, but resumed. What can't be done any more once training is done, or by a
+        loop outside the program, is greyed out."""
         fits = action not in (_ONLY_LIVE if self.is_over else _ONLY_OVER) and super().check_action(action, parameters)
-        return None if fits and self._is_beyond_the_loop(action) else fits
+        too_late = self._judging and action in _WHILE_TRAINING
+        return None if fits and (too_late or self._is_beyond_the_loop(action)) else fits
 
     def _is_beyond_the_loop(self, action: str) -> bool:
         if self._obeys is None:
@@ -84,6 +253,7 @@ class RunControl(PanelGrid):
         for key in keys_in(self.PLACE):
             if event.key in keymap.get(key.id, key.keys).split(",") and self.check_action(key.action, ()) is None:
                 why = NOT_TRAINED if self.is_over else what_it_obeys(self._obeys or [])
+                why = "has trained; its final evaluation plays" if self._judging else why
                 self.notify(f"{key.label}: {self.run.name} {why}", severity="warning")
 
     def saved_in(self) -> Path:
@@ -92,12 +262,13 @@ class RunControl(PanelGrid):
     def update_keys(self) -> None:
         """Offer the keys that fit the state of the run, and forget what was requested once it has come about."""
         snapshot = self.feed.snapshot()
-        state = None if snapshot.progress is None else snapshot.progress.state
+        state = None if snapshot.progress is None else _wanted_state(snapshot.progress)
         if state == self._requested or state not in _PAUSABLE:
             self._requested = None
-        fitting = snapshot.status.is_over, None if snapshot.hello is None else snapshot.hello.obeys
-        if fitting != (self.is_over, self._obeys):
-            self.is_over, self._obeys = fitting
+        obeys = None if snapshot.hello is None else snapshot.hello.obeys
+        fitting = snapshot.status.is_over, obeys, snapshot.status is RunStatus.JUDGING
+        if fitting != (self.is_over, self._obeys, self._judging):
+            self.is_over, self._obeys, self._judging = fitting
             self.refresh_bindings()
 
     def forget_requests(self) -> None:
@@ -151,7 +322,7 @@ class RunControl(PanelGrid):
 
         is_loop, starting = self._obeys is not None, self.feed.snapshot().status is RunStatus.STARTING
         at_once = self._is_stopping() and not is_loop
-        after = "" if starting or is_loop else " after a final checkpoint"
+        after = "" if starting or is_loop or self._judging else " after a final checkpoint"
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -163,6 +334,9 @@ class RunControl(PanelGrid):
         elif is_loop:
             ends = "Its training loop is asked to end, and does so when it looks. Nothing is saved here."
             self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", ends), answered)
+        elif self._judging:
+            none = "It has trained, and is saved. It ends without the result of its final evaluation."
+            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", none), answered)
         elif at_once:
             lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
             self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost, irreversible=True), answered)
@@ -175,12 +349,19 @@ class RunControl(PanelGrid):
 
     @property
     def state(self) -> State | None:
-        """The run's state as reported by its host, or as just requested here; None without a host."""
+        """The run's state as reported by its host, or as requested; None without a host."""
         snapshot = self.feed.snapshot()  # not `shown`: keys arrive faster than ticks
         if not snapshot.live or snapshot.progress is None:
             return None
-        state = snapshot.progress.state
+        state = _wanted_state(snapshot.progress)
         return self._requested or state if state in _PAUSABLE else state
+
+    @property
+    def told_state(self) -> str | None:
+        """The same as people are told it: a run that was asked to pause is not paused yet."""
+        progress = self.feed.snapshot().progress
+        is_paused = progress is not None and progress.state == "paused"
+        return RunStatus.PAUSING if self.state == "paused" and not is_paused else self.state
 
     def with_policy(self, use: Callable[[Path], object]) -> None:
         """Find the best policy of the run and use it; if there is none, show a message. The search may verify a whole
@@ -233,6 +414,11 @@ class RunControl(PanelGrid):
         return f"The run is not running; press {self.mario.key('dashboard.resume_run')} to resume it."
 
     def _is_stopping(self) -> bool:
-        """Whether this or another client has requested a stop."""
+        """Return whether this or another client has requested a stop."""
         progress = self.feed.snapshot().progress
         return self._stopping or (progress is not None and progress.state == "stopping")
+
+
+def _wanted_state(progress: Progress) -> State:
+    """The state of a run; of one that is about to pause or to continue, the one that was asked for."""
+    return progress.wants or progress.state if progress.state in _PAUSABLE else progress.state

@@ -19,7 +19,9 @@ from mario_tui.widgets.base.marked_table import MarkedTable
 NUMBERS: list[BindingType] = [Binding(str(n), f"sort_by({n})", show=False) for n in range(1, 10)]
 """Of the columns."""
 SHARE = 20
-"""Reading takes at most 1 / `SHARE` of the time, however much there is."""
+"""Reading takes at most 1 / `SHARE` of a core's time, however much there is."""
+OLD_S = 5.0
+"""Seconds after which the screen says when it has read what it shows."""
 _REFRESH_S = 1.0
 Reading = TypeVar("Reading")
 
@@ -33,6 +35,8 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
         """Whether it has tried to read once."""
         self._problem = ""
         """Why nothing could be read the last time."""
+        self._read_at: float | None = None
+        """When reading what is shown began, on the monotonic clock."""
         self._wake = asyncio.Event()
 
     @property
@@ -62,6 +66,7 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
 
     def on_mount(self) -> None:
         self.run_worker(self._follow(), name="table")
+        self.set_interval(1.0, self._show_age)
 
     def on_screen_resume(self) -> None:
         self.read_again()
@@ -73,21 +78,34 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
     async def _follow(self) -> None:
         while True:
             self._wake.clear()
-            took_s = 0.0
+            wait_s = _REFRESH_S
             if self.is_current or not self.has_read:
                 began = time.monotonic()
                 try:
-                    reading = await asyncio.to_thread(self.read)
+                    reading, used_s = await asyncio.to_thread(self._timed_read)
                     self._problem = ""
+                    taking = time.thread_time()
                     self.take(reading)
+                    wait_s = max(_REFRESH_S, SHARE * (used_s + time.thread_time() - taking))
+                    self._read_at = began
+                    self._show_age()
                 except UserError as error:
                     self.take_problem(error)
                 if not self.has_read:
                     self.has_read = True
                     self.app.call_next(self.mario.deliver)
-                took_s = time.monotonic() - began
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(_REFRESH_S, SHARE * took_s))
+                await asyncio.wait_for(self._wake.wait(), wait_s)
+
+    def _timed_read(self) -> tuple[Reading, float]:
+        """Return what was read, and the seconds of processor time that it took."""
+        began = time.thread_time()
+        reading = self.read()
+        return reading, time.thread_time() - began
+
+    def _show_age(self) -> None:
+        age_s = 0.0 if self._read_at is None else time.monotonic() - self._read_at
+        self.table.tell(f"read {age_s:.0f} s ago" if age_s > OLD_S else "")
 
     # ------------------------------------------------------------------------------------------ keys
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 from typing import TextIO
 
 NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
@@ -28,3 +29,11 @@ def discard_unwritable(*streams: TextIO) -> None:
             stream.flush()
         except OSError:  # the terminal hung up, or the reader closed the pipe
             discard_output(stream)
+
+
+def is_full(file: int) -> bool:
+    """Return whether a terminal takes no more at the moment."""
+    try:
+        return not select.select([], [file], [], 0)[1]
+    except (OSError, ValueError):  # it is gone
+        return False

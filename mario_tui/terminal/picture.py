@@ -2,7 +2,7 @@
 
 Its codes travel in the same write as the cells that an update of the screen sends. Kitty's image belongs to the cells;
 those of Sixel and iTerm2 are painted over blank ones, so they are painted again after the cells were sent again, and
-never over another widget.
+never over another widget. On slow links frames are dropped, never queued, and fewer are requested.
 """
 
 from __future__ import annotations
@@ -17,22 +17,73 @@ from rich.color_triplet import ColorTriplet
 from rich.console import COLOR_SYSTEMS, Console
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import App
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
 
-from mario_tui.terminal.backpressure import busy
-from mario_tui.terminal.graphics import Graphics, cell_size
-from mario_tui.terminal.graphics_driver import GraphicsDriver
-from mario_tui.terminal.image_codes import (
+from mario_tui.terminal.driver import TerminalDriver
+from mario_tui.terminal.graphics import (
     MAX_CELLS,
+    Graphics,
+    GraphicsDriver,
+    cell_size,
     iterm2_image,
     kitty_cells,
     kitty_delete,
     kitty_image,
     sixel_image,
 )
-from mario_tui.terminal.internals import LinesUpdate, ScreenUpdate, driver_of, visible_widgets
+from mario_tui.terminal.internals import LinesUpdate, ScreenUpdate, Writer, driver_of, visible_widgets, writes
+from mario_tui.terminal.output import is_full
+
+_WINDOW_S = 3.0
+_MAX_DROPPED_SHARE = 0.25
+
+
+def busy(app: App[Any]) -> bool:
+    """Return whether earlier output is still waiting to be written."""
+    writer = _writer_of(app)
+    return writer is not None and writes(writer)
+
+
+def slow(app: App[Any]) -> bool:
+    """Return whether output waits because the terminal takes no more; on a busy machine, it also waits for its
+    thread."""
+    writer = _writer_of(app)
+    return writer is not None and writes(writer) and is_full(writer.fileno())
+
+
+def _writer_of(app: App[Any]) -> Writer | None:
+    """None in a browser, in a test, and while another program has the terminal."""
+    driver = driver_of(app)
+    return driver.writer if isinstance(driver, TerminalDriver) else None
+
+
+class Pace:
+    """Frame rate of the game view, between 1 and `most` frames per second, from the share of dropped frames."""
+
+    def __init__(self, most: float) -> None:
+        self.most = self.fps = most
+        self._since: float | None = None
+        self._offered = self._dropped = 0
+
+    def offered(self, dropped: bool, now: float) -> bool:
+        """Count a frame; returns whether `fps` changed. `now`: seconds of any clock."""
+        self._since = now if self._since is None else self._since
+        self._offered += 1
+        self._dropped += dropped
+        if now - self._since < _WINDOW_S or self._offered < 3:
+            return False
+        share = self._dropped / self._offered
+        self._since, self._offered, self._dropped = now, 0, 0
+        before = self.fps
+        if share > _MAX_DROPPED_SHARE:
+            self.fps = max(1.0, self.fps / 2)
+        elif share == 0:
+            self.fps = min(self.most, self.fps * 1.5)
+        return self.fps != before
+
 
 BYTES_PER_S = 44 * 1024
 """Of pictures; larger pictures come more rarely. The rest of a link of 60 KiB/s is for everything else."""
@@ -61,12 +112,13 @@ class Picture:
 
     @property
     def possible(self) -> bool:
-        """Whether the picture can be drawn now: not below a dialog, which dims what is below it, or below a note."""
+        """Return whether the picture can be drawn now: not below a dialog, which dims what is below it, or below a
+        note."""
         return self.graphics is not None and not self._covered and self._widget.app.screen is self._widget.screen
 
     @property
     def due(self) -> bool:
-        """Whether the link has taken the last picture, and its budget allows for another."""
+        """Return whether the link has taken the last picture, and its budget allows for another."""
         return time.monotonic() >= self._ready_at and not busy(self._widget.app)
 
     @property

@@ -1,18 +1,36 @@
-"""The table of runs on the home screen, with a filter."""
+"""The table of runs on the home screen, with a filter; and, if the terminal is tall enough, details and learning curve
+of the selected run.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Static
 
+from engine.config.command_line import command_line
+from engine.config.reading import ReportedLoop
+from engine.errors import UserError
+from engine.runtime.files import home
 from engine.runtime.text import printable
-from mario_tui.data.format import duration, moment, number, short
+from mario_tui.data.differences import matches, options_of, text_of, words_of
+from mario_tui.data.feed import recorded_state
+from mario_tui.data.format import duration, fraction, moment, number, outcome_of, percent, result_text, short, within
 from mario_tui.data.listed import Listed
-from mario_tui.data.run_filter import matches, options_of, text_of, words_of
 from mario_tui.widgets.base.marked_table import GAP, MARK_WIDTH, Column, MarkedTable, right
-from mario_tui.widgets.panels.header import state_text
+from mario_tui.widgets.charts.axes import ChartView
+from mario_tui.widgets.charts.chart import Curves
+from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
+from mario_tui.widgets.charts.plot import Plot
+from mario_tui.widgets.panels.run import state_text
 
 
 def _steps(listed: Listed) -> Text:
@@ -30,6 +48,24 @@ def _mean(listed: Listed) -> float:
     return float("-inf") if mean is None else mean
 
 
+def _result(listed: Listed) -> Text:
+    """The result of a finished run; of others the best evaluation so far, and the word for it."""
+    record = listed.record
+    if record.result is not None and record.result.episodes:
+        return right(within(record.result.mean_return), _RESULT_WIDTH)
+    found = right("–" if record.best is None else f"best {number(record.best.mean_return)}", _RESULT_WIDTH)
+    found.stylize("dim")
+    return found
+
+
+def _reached(listed: Listed) -> float:
+    """Return what `_result` shows."""
+    result, best = listed.record.result, listed.record.best
+    if result is not None and result.mean_return is not None:
+        return result.mean_return.mean
+    return float("-inf") if best is None else best.mean_return
+
+
 def _tags(listed: Listed) -> tuple[str, ...]:
     return listed.annotation.tags
 
@@ -39,6 +75,7 @@ def _symbol(listed: Listed) -> Text:
 
 
 _NAME_WIDTH = 25
+_RESULT_WIDTH = 22
 _LONGEST_NAME = 255
 """Longest folder name; a record may contain any name."""
 COLUMNS: tuple[Column[Listed], ...] = (
@@ -48,6 +85,7 @@ COLUMNS: tuple[Column[Listed], ...] = (
     Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),
     Column("steps", "steps", 11, 48, _steps, lambda x: x.record.env_steps),
     Column("return", "return", 8, 62, lambda x: right(number(x.record.mean_return), 8), _mean),
+    Column("result", "result", _RESULT_WIDTH, 70, _result, _reached),
     Column("episodes", "episodes", 8, 124, lambda x: right(short(x.record.episodes), 8), lambda x: x.record.episodes),
     Column("time", "time", 9, 78, lambda x: right(duration(x.record.wall_s), 9), lambda x: x.record.wall_s),
     Column("started", "started", 11, 104, lambda x: Text(moment(x.record.created_at)), lambda x: x.record.created_at),
@@ -72,7 +110,7 @@ class RunsTable(MarkedTable[Listed]):
     def __init__(self) -> None:
         super().__init__("Runs", id="runs", sorting=("started", True))
         self.wanted = ""
-        """Filter: a run is shown if it matches all these words (`mario_tui.data.run_filter`)."""
+        """Filter: a run is shown if it matches all these words (`mario_tui.data.differences`)."""
 
     def filter(self, text: str) -> None:
         self.wanted = text
@@ -85,7 +123,9 @@ class RunsTable(MarkedTable[Listed]):
         longest = self._longest_name()
         room = max(0, (self.scrollable_content_region.width or self.app.size.width) - max(0, longest - _NAME_WIDTH))
         tagged = any(listed.annotation.tags for listed in self.listed)
-        shown = [column for column in COLUMNS if column.room <= room and (tagged or column.key != "tags")]
+        judged = any(listed.record.result is not None for listed in self.listed)
+        empty = {key for key, has_any in (("tags", tagged), ("result", judged)) if not has_any}
+        shown = [column for column in COLUMNS if column.room <= room and column.key not in empty]
         while len(shown) > 1 and sum(column.width + GAP for column in shown) + MARK_WIDTH > room:  # tags take room
             shown.remove(max(shown, key=lambda column: column.room))
         shown = [replace(each, width=max(each.width, longest)) if each.key == "run" else each for each in shown]
@@ -104,3 +144,125 @@ class RunsTable(MarkedTable[Listed]):
     def _longest_name(self) -> int:
         names = (len(listed.label) for listed in self.listed if self.matches(listed))
         return min(max(names, default=0), _LONGEST_NAME)
+
+
+_SETTLE_S = 0.1
+"""Delay before reading, so that runs the cursor only passes are not read."""
+
+
+class Preview(Horizontal):
+    """Reads the run's recording when the cursor rests on the run. Hosts write it every half minute; newer points come
+    from the run's record."""
+
+    def __init__(self) -> None:
+        super().__init__(id="preview")
+        self._text, self._chart = (
+            Static(id="preview-text", classes="plot"),
+            Comparison("Mean return", ChartView(), id="preview-chart"),
+        )
+        self._listed: Listed | None = None
+        self._read: tuple[str, int] = ("", 0)
+        """Path of the loaded recording, and its modification time in ns."""
+        self._points: list[tuple[float, float]] = []
+        """(environment steps, mean return), from the recording and from the records read since."""
+
+        self._chart.can_focus = False
+
+    def compose(self) -> ComposeResult:
+        yield self._text
+        yield self._chart
+
+    def show(self, listed: Listed | None) -> None:
+        """Show a run; None clears the preview."""
+        self._listed = listed
+        if self.display:
+            self._load()
+
+    def on_show(self) -> None:
+        self._load()
+
+    def on_plot_moved(self, event: Plot.Moved) -> None:
+        event.stop()
+        self._chart.repaint()
+
+    @work(exclusive=True, group="preview")
+    async def _load(self) -> None:
+        await asyncio.sleep(_SETTLE_S)
+        listed, text = self._listed, self._text
+        if not text.is_attached:  # the app may be leaving
+            return
+        if listed is None:
+            text.update("")
+            self._draw([])
+            return
+        text.update(await asyncio.to_thread(describe, listed), layout=False)  # its size does not depend on the text
+        path = listed.run.history_path
+        try:
+            version = (str(path), path.stat().st_mtime_ns)
+        except OSError:  # none written yet
+            version = (str(path), 0)
+        if version != self._read:
+            recorded = await asyncio.to_thread(recorded_state, listed.run)
+            seen = self._points if version[0] == self._read[0] else []
+            self._read = version
+            curves = Curves(recorded.points.items)
+            steps = curves.xs("steps", "mean_return")
+            points = list(zip(steps, curves.values("mean_return"), strict=True))
+            self._points = points + [point for point in seen if point[0] > (steps[-1] if steps else 0)]
+        record = listed.record
+        if record.mean_return is not None and listed.status.is_active:
+            kept = [point for point in self._points if point[0] < record.env_steps]  # a restart goes back
+            self._points = [*kept, (float(record.env_steps), record.mean_return)]
+        xs = [x for x, _ in self._points]
+        self._draw([Series(record.name, 0, steps=xs, seconds=xs, values=[y for _, y in self._points])])
+
+    def _draw(self, series: list[Series]) -> None:
+        self._chart.view.reach = reach_of(series, "steps")
+        self._chart.show(series)
+
+
+def describe(listed: Listed) -> Text:
+    """Details of a run, in a few lines."""
+    record = listed.record
+    text = Text(overflow="fold")
+    text.append(printable(record.name), style="bold")
+    text.append("\n").append_text(state_text(listed.status))
+    if record.elsewhere:
+        text.append(f"  on {printable(record.elsewhere)}")
+    if record.reason:
+        text.append(f"  {printable(record.reason)}")
+    annotation = listed.annotation
+    if annotation.tags:
+        text.append(f"\n{printable(' '.join(f'#{tag}' for tag in annotation.tags))}", style="cyan")
+    if annotation.note:
+        text.append(f"\n{printable(annotation.note)}", style="italic")
+    share = fraction(record.env_steps, record.steps)
+    of = f" of {short(record.steps)} ({percent(share)})" if record.steps else ""
+    text.append(f"\nsteps    {short(record.env_steps)}{of}")
+    text.append(f"\nepisodes {short(record.episodes)}, in {duration(record.wall_s)}")
+    text.append(f"\nreturn   {number(record.mean_return)}")
+    if record.result is not None:
+        text.append(f"\nresult   {printable(result_text(outcome_of(record.game), record.result))}")
+    elif record.best is not None:
+        text.append(f"\nbest     {number(record.best.mean_return)}, the largest of its evaluations")
+    text.append(f"\nrunner   {printable(record.runner)}")
+    try:
+        if listed.sweep is not None:
+            text.append("".join(f"\n{command}" for command in listed.sweep.commands()), style="dim")
+        elif isinstance(described := listed.run.description(), ReportedLoop):
+            options = "  ".join(f"{name}={value}" for name, value in described.options().items())
+            text.append(f"\n{options}", style="dim")
+        else:
+            text.append(f"\n{command_line(described)}", style="dim")
+    except UserError as error:
+        text.append(f"\n{error}", style="red")
+    return text.append(f"\n{printable(_short_path(listed.run.path))}", style="dim")
+
+
+def _short_path(path: Path) -> str:
+    """The path relative to the current or home folder, if possible."""
+    for folder, sign in ((Path.cwd, ""), (home, "~/")):
+        with contextlib.suppress(OSError):  # the current folder may have been deleted
+            if path.is_relative_to(folder()):
+                return f"{sign}{path.relative_to(folder())}"
+    return str(path)

@@ -22,9 +22,10 @@ from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep
 from engine.games.boards.lanes import BoardLanes
-from engine.games.snake.arrivals import CUDA_SEARCH, Arrivals
+from engine.games.snake.network import CUDA_SEARCH, Arrivals
 from engine.monitoring.machine import SystemSampler
-from engine.runners.learning.device_update import DeviceUpdate
+from engine.runners.learning.updates import DeviceUpdate
+from engine.runs.replay_file import ReplayShape
 from engine.runtime.devices import Precision
 from tests.engine.games.snake.test_arrivals import boards
 from tests.support.agent import batch_of
@@ -53,7 +54,7 @@ def steps(count: int, seed: int = 0) -> list[PlayedStep]:
 
 
 def filled_replay(device: torch.device, count: int = 40) -> DeviceReplayBuffer:
-    replay = DeviceReplayBuffer(LANES, 60, SHAPE, stack=STACK, n_step=3, device=device)
+    replay = DeviceReplayBuffer(ReplayShape(LANES, 60, SHAPE, stack=STACK, n_step=3), device=device)
     for step in steps(count):
         replay.append(step)
     return replay
@@ -115,7 +116,7 @@ def test_gradients_are_those_of_the_cpu(
 
 
 def test_replay_on_the_gpu_draws_what_replay_on_the_host_draws() -> None:
-    host = PrioritizedReplayBuffer(LANES, 60, SHAPE, stack=STACK, n_step=3)
+    host = PrioritizedReplayBuffer(ReplayShape(LANES, 60, SHAPE, stack=STACK, n_step=3))
     ours, randoms = filled_replay(GPU, 0), [np.random.default_rng(1) for _ in range(2)]
     for number, step in enumerate(steps(150)):
         host.append(step)
@@ -162,7 +163,10 @@ def test_arrivals_on_the_gpu_are_those_on_the_host(height: int, width: int) -> N
 def test_recorded_acting_and_learning_from_the_host_compute_what_single_operations_do() -> None:
     agent, other = agent_on(GPU), agent_on(GPU)
     other._graphed = None
-    host, random = PrioritizedReplayBuffer(LANES, 60, SHAPE, stack=STACK, n_step=3), np.random.default_rng(0)
+    host, random = (
+        PrioritizedReplayBuffer(ReplayShape(LANES, 60, SHAPE, stack=STACK, n_step=3)),
+        np.random.default_rng(0),
+    )
     for step in steps(40):
         host.append(step)
     for _ in range(10):

@@ -1,10 +1,9 @@
-"""Notices that stay, a home that has read its runs, and a server for the tests of `mario-tui serve`."""
+"""Notices that stay, and a home that has read its runs and is never old."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +11,21 @@ from textual.notifications import Notification
 from textual.pilot import Pilot
 
 from mario_tui.app import MarioApp
+from mario_tui.screens import table_screen
 from mario_tui.screens.home import HomeScreen
 from tests.support.app import until
-from tests.support.web import Served, serving
 
 
 @pytest.fixture(autouse=True)
 def notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a notice of three seconds would be gone before a test has looked for it."""
     monkeypatch.setattr(Notification, "time_left", property(lambda notice: 3600.0))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a reading may take long, which the screen would say."""
+    monkeypatch.setattr(table_screen, "OLD_S", 3600.0)
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +41,3 @@ def home_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
             yield pilot
 
     monkeypatch.setattr(MarioApp, "run_test", waiting)
-
-
-@pytest.fixture
-async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
-    """A server with the command-line arguments in `request.param`, and a browser that has not loaded its page yet."""
-    async with serving(tmp_path, *getattr(request, "param", ())) as served:
-        yield served

@@ -15,7 +15,7 @@ from engine.protocol.messages import Finished
 from engine.runs import checkpoints
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
-from mario_tui.screens import remembered
+from mario_tui.screens import panel_grid
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen
 from mario_tui.screens.home import HomeScreen
@@ -32,6 +32,7 @@ def state_of(screen: Any) -> str:
     return progress.state if progress else ""
 
 
+@pytest.mark.process
 async def test_every_key_of_the_dashboard_does_what_it_says(tmp_path: Path) -> None:
     host = start(tmp_path, steps=100_000_000, burnin=200)
     app = MarioApp(open_run=host.run, host=host)
@@ -87,6 +88,7 @@ async def test_every_key_of_the_dashboard_does_what_it_says(tmp_path: Path) -> N
     assert host.process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.process
 async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     app = MarioApp()
@@ -138,6 +140,7 @@ async def test_a_run_from_home_detach_and_attach_with_history(tmp_path: Path, mo
         assert dashboard.run.path == run.path
 
 
+@pytest.mark.process
 async def test_resume_of_a_complete_run_asks_for_more_steps(finished_run: FinishedRun, tmp_path: Path) -> None:
     home = tmp_path / "checkpoints"
     shutil.copytree(finished_run.run.path, home / "done")
@@ -160,6 +163,7 @@ async def test_resume_of_a_complete_run_asks_for_more_steps(finished_run: Finish
             assert "finished" in str(dashboard.query_one("#header").render())
 
 
+@pytest.mark.process
 async def test_a_crashed_engine_is_shown_with_reason_and_log(tmp_path: Path) -> None:
     host = start(tmp_path, steps=100_000_000, restarts=0)
     app = MarioApp(open_run=host.run, host=host)
@@ -188,14 +192,14 @@ async def test_nothing_acts_after_q(place: str, keys: str, tmp_path: Path) -> No
         if place == "dashboard":
             await until(pilot, lambda: app.screen.shown.end, "the recording")  # type: ignore[attr-defined]
             await pilot.press("1")  # a panel that `w` could hide, a lane that Enter could open
-        screens, kept = list(app.screen_stack), remembered.recall("dashboard")
+        screens, kept = list(app.screen_stack), panel_grid.recall("dashboard")
         type_at_once(app, *keys.split())
         while app.is_running:
             assert app.screen_stack == screens
             await asyncio.sleep(0)
     assert app.return_code == 0  # no traceback
     assert app.leaving
-    assert remembered.recall("dashboard") == kept
+    assert panel_grid.recall("dashboard") == kept
 
 
 # ---------------------------------------------------------------------------------------------- snapshots

@@ -12,20 +12,24 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from engine.config.games import game_of
+from engine.config.game import game_of
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
+from engine.games.boards.board_game import BoardGame
 from engine.host.host_events import recorded
-from engine.protocol.messages import Evaluation
+from engine.protocol.messages import Evaluation, FinalEvaluation, Mean
+from engine.protocol.results import FinalResult
 from engine.runs import checkpoints
-from engine.runs.lookup import find_run, find_sweep, how_to_name
-from engine.runs.registry import create_run, delete_run, list_runs
-from engine.runs.run import RECORD_FILE, Run
+from engine.runs.lookup import delete, find_policy, find_run, find_source, find_sweep, how_to_name
+from engine.runs.marks import RECORD_FILE
+from engine.runs.registry import create_run, list_runs
+from engine.runs.run import Run
 from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
 from mario_tui.app import MarioApp
-from mario_tui.cli import COMMANDS, run
+from mario_tui.cli import run
 from mario_tui.commands.train import training_parser
+from mario_tui.features import COMMANDS
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import folder_of_runs, until, write_recording
 from tests.support.policy_files import altered, shipped
@@ -76,9 +80,9 @@ def test_a_run_dir_is_the_only_folder_that_is_looked_into(
         "--resume latest: no run in empty has a checkpoint yet"
     )
     for folder, made in (("here", here), ("there", there)):
-        source = checkpoints.find_source("latest", folder)
+        source = find_source("latest", folder)
         assert source.run is not None and source.run.path == made.path
-        assert checkpoints.find_policy("latest", folder).parent == made.path
+        assert find_policy("latest", folder).parent == made.path
 
 
 def test_a_sweep_in_place_of_a_run_is_told_and_the_reverse(
@@ -152,69 +156,6 @@ def test_a_run_dir_that_is_not_there_is_refused(
     assert refused(*command, "--run-dir", "file") == "--run-dir must be a folder, got the file 'file'"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (
-            ["--no-ui", "--accumulate", "300", "--batch-size", "256"],
-            "--accumulate must be at most --batch-size (256), got 300",
-        ),
-        (["--no-ui", "--steps", "1e99"], "--steps must be at most 9,007,199,254,740,992, got '1e99'"),
-        (["--no-ui", "--steps", "9" * 30], f"--steps must be at most 9,007,199,254,740,992, got '{'9' * 30}'"),
-        (["--no-ui", "--seed", "inf"], "--seed must be a whole number between 0 and 4,294,967,295, got 'inf'"),
-        (["--read-only", "--no-ui"], "--read-only can't be combined with --no-ui, which starts a run; use it alone"),
-        (["--run-dir", "x", "--read-only", "--game", "snake"], "--read-only can't be combined with --game"),
-        (["--read-only", "--resume", "latest"], "--read-only can't be combined with --resume"),
-        (["--no-ui", "--name", "a/b"], "--name: must be up to 100 letters, digits, '.', '_' and '-', beginning with"),
-        (
-            ["--no-ui", "--name", "latest"],
-            "--name: must not be latest, or the name of a policy that comes with the package",
-        ),
-        (["--no-ui", "--name", "mario-1-1"], "--name: must not be latest, or the name of a policy that comes with"),
-        (["--detach", "--no-ui"], "argument --no-ui: not allowed with argument --detach"),
-        (["--detach", "--eval-only"], "--detach can't be combined with --eval-only, which starts no run"),
-        (["--json"], "--json needs --detach"),
-        (["--detach", "--tag", "a b/c"], "--tag: each must be 1 to 24 letters, digits, - and _, got 'b/c'"),
-        (["--read-only", "--tag", "a"], "--read-only can't be combined with --tag"),
-        (["--read-only", "--name", "a"], "--read-only can't be combined with --name"),
-        (["eval", "mario-1-1", "--episodes", "1.5"], "--episodes must be a whole number of at least 1, got '1.5'"),
-        (["eval", "mario-1-1", "--episodes", "nan"], "--episodes must be a whole number of at least 1, got 'nan'"),
-        (["eval", "missing", "--noop-min", "31"], "missing: no such checkpoint"),
-        (
-            ["eval", "mario-1-1", "--noop-min", "31", "--noop-max", "30"],
-            "--noop-min must be at most --noop-max (30), got 31",
-        ),
-        (["play", "mario-1-1", "--noop-min", "256"], "--noop-min must be a whole number between 0 and 255, got '256'"),
-        (["eval", "mario-1-1", "--sticky-actions", "1"], "--sticky-actions must be between 0 and 0.99, got '1'"),
-        (["eval", "mario-1-1", "--epsilon", "nan"], "--epsilon must be between 0 and 1, got 'nan'"),
-        (["eval", "snake-12x12", "--noop-min", "1"], "--noop-min can't be combined with a policy for snake"),
-        (["eval", "snake-12x12", "--noop-max", "30"], "--noop-max can't be combined with a policy for snake"),
-        (["play", "snake-12x12", "--sticky-actions", "0.1"], "--sticky-actions can't be combined with a policy for"),
-        (["play", "--board", "5x5"], "--board needs --game snake or --game tetris"),
-        (["play", "--human", "--epsilon", "0.1"], "--epsilon can't be combined with --human; it is for policies"),
-        (["play", "--hold", "100"], "--hold needs --human"),
-        (["play", "--human", "--noop-max", "0"], "--noop-max can't be combined with --human; it is for policies"),
-        (["distill", "mario-1-1", "--minutes", "0"], "--minutes must be between 0.01 and 100,000, got '0'"),
-        (["distill", "mario-1-1", "--into", "one.pt"], "--into must end in .safetensors, got 'one.pt'"),
-        (
-            ["distill", "mario-1-1", "--into", "no/one.safetensors"],
-            "--into must be in a folder that can be written to, got",
-        ),
-        (["distill", "mario-1-1", "missing"], "missing: no such checkpoint"),
-        (["distill", "snake-12x12", "--network", "small"], "--network can't be combined with policies for snake"),
-        (["distill", "snake-12x12", "--noop-max", "3"], "--noop-max can't be combined with policies for snake"),
-        (["distill", "mario-1-1", "--actions", "simple"], "--actions needs a stage; policies keep their own"),
-        (
-            ["distill", "1-3", "--actions", "fly"],
-            "--actions must be one of right-only, simple, complex, or a list such as noop,right,right+A of noop, "
-            "right, left, down, up, A, B, got 'fly'",
-        ),
-    ],
-)
-def test_an_error_names_the_field_and_shows_what_was_typed(arguments: list[str], complaint: str) -> None:
-    assert refused(*arguments).startswith(complaint)
-
-
 @pytest.mark.long
 def test_eval_only_evaluates_the_newest_run_of_the_game(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -248,24 +189,6 @@ def test_eval_only_without_a_run_names_the_command_that_evaluates_any_policy(
         assert len(complaint.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("tune", "unknown command 'tune'; commands: attach, runs, stop, pause, "),
-        ("evl mario-1-1", "unknown command 'evl'; did you mean eval? commands: attach, runs, "),
-        ("list", "unknown command 'list'; did you mean runs? commands: attach, "),
-        ("train --game snake", "unknown command 'train'; did you mean mario-tui --game mario? commands: "),
-        ("kill latest", "unknown command 'kill'; did you mean stop? commands: "),
-        ("--no-ui --num-proceses 2", "unrecognized arguments: --num-proceses 2; did you mean --num-processes?"),
-        ("eval mario-1-1 --episods=3", "unrecognized arguments: --episods=3; did you mean --episodes? (see: mario-tui"),
-        ("--no-ui --duration 3", "unrecognized arguments: --duration 3; did you mean mario-tui profile --duration?"),
-        ("--no-ui --zzz", "unrecognized arguments: --zzz (see: mario-tui --help)"),
-    ],
-)
-def test_what_is_unknown_is_compared_with_what_there_is(arguments: str, complaint: str) -> None:
-    assert refused(*arguments.split()).startswith(complaint)
-
-
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused("eval", "a\udcff") == r"arguments and the current folder must be valid UTF-8, got 'a\udcff'"
     folder = tmp_path / "b\udcff"
@@ -296,8 +219,30 @@ def test_a_damaged_record_is_listed_with_its_reason(tmp_path: Path, capsys: pyte
     assert f"damaged   {made.path}: run.json: " in capsys.readouterr().out.splitlines()[1]
     (made.path / "config.toml").write_text("[[")
     assert [each.record().state for each in list_runs()] == ["damaged"]
-    delete_run(made)
+    delete(made)
     assert list_runs() == []
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_lists_fit_into_the_terminal(
+    columns: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, sweeps = tmp_path / "runs" / ("deep-" * 20), tmp_path / "sweeps" / ("deep-" * 20)
+    long = "a-run-of-a-very-long-name-of-many-words-that-ends-with-its-number-17"
+    folder_of_runs(runs, **{long: "finished", "short": "failed", "another": "running"})
+    (runs / "another" / RECORD_FILE).write_text('{"name": "x"')
+    create_sweep(sweeps, "a-sweep", SweepPlan(options={"game": "snake"}, jobs=1, threads=1, members=(Member({}, 0),)))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    run(["runs", "--run-dir", str(runs)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and all(len(line) <= columns for line in lines)
+    assert [line.split()[0] for line in lines[1:]] == ["another", "short", lines[3].split()[0]]
+    assert lines[3].startswith("a-run-of") and lines[3].split()[0].endswith("17")
+    assert ("10,000" in lines[3]) == (columns > 40)  # a number is whole or left out
+    run(["sweep", "status", "--run-dir", str(sweeps)])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert len(line) <= columns and line.startswith("a-sweep") and line.endswith("a-sweep")
 
 
 def test_a_filter_may_begin_with_dashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,10 +264,25 @@ def test_the_list_has_fractions_the_best_evaluation_and_the_options(
     run(["runs"])
     head, row = (line.split() for line in capsys.readouterr().out.splitlines())
     assert (head[-2:], row[-2:]) == (["RETURN", "BEST"], ["0.470", "3.50"])
+    final = FinalEvaluation(
+        env_steps=4000, policy_env_steps=2000, episodes=100, clears=1, clear_rate_low=0.002, clear_rate_high=0.05,
+        mean_return=Mean(2.5, 2.0, 3.0), results=(Mean(1.5, 1.0, 2.0),), note="no time for more",
+    )  # fmt: skip
+    record.result = FinalResult.of(final, game_of("snake").outcome)
+    made.write_record(record)
+    run(["runs"])
+    told, *rows = capsys.readouterr().out.splitlines()
+    assert told.endswith("    BEST  RESULT") and rows[0].endswith("    3.50  2.50 (2.00 to 3.00)")
     run(["runs", "--json"])
     (listed,) = json.loads(capsys.readouterr().out)
     assert listed["best"] == {
         "env_steps": 2000, "episodes": 30, "clears": 1, "mean_return": 3.5, "mean_score": 2.0
+    }  # fmt: skip
+    assert listed["result"] == {
+        "policy_env_steps": 2000, "episodes": 100, "clears": 1, "starts": "", "note": "no time for more",
+        "clear_rate": 0.01, "clear_rate_low": 0.002, "clear_rate_high": 0.05,
+        "mean_return": 2.5, "mean_return_low": 2.0, "mean_return_high": 3.0,
+        "mean_score": 1.5, "mean_score_low": 1.0, "mean_score_high": 2.0,
     }  # fmt: skip
     assert listed["options"] == json.loads(json.dumps(made.config().options()))
     assert listed["options"]["board"] == "5x5"
@@ -335,7 +295,15 @@ def test_the_list_tells_evaluations_if_asked(tmp_path: Path, capsys: pytest.Capt
     run(["runs", "--json", "--evaluations", "--run-dir", str(tmp_path)])
     other, evaluated = json.loads(capsys.readouterr().out)
     assert (other["name"], other["evaluations"]) == ("other", [])
-    one = {"env_steps": 1000, "episodes": 10, "clears": 0, "mean_return": 0.53, "best": True, "seconds": 1.0}
+    one = {
+        "env_steps": 1000,
+        "episodes": 10,
+        "clears": 0,
+        "mean_return": 0.53,
+        "best": True,
+        "seconds": 1.0,
+        "solved": None,
+    }
     assert evaluated["evaluations"] == [
         one | {"mean_x_pos": 42.0},
         one | {"env_steps": 2000, "mean_return": None, "best": False, "mean_x_pos": 42.0},
@@ -390,9 +358,32 @@ def test_the_help_lists_every_command() -> None:
     listed = [
         line.split()[1] for line in training_parser().format_help().splitlines() if line.startswith("  mario-tui")
     ]
-    assert [name for name in listed if re.fullmatch("[a-z][a-z-]*", name)] == list(COMMANDS)
+    assert [name for name in listed if re.fullmatch("[a-z][a-z-]*", name)] == [*COMMANDS]
 
 
+@pytest.mark.parametrize("asked", [("--help",), ("-h",), ("help",), ("help", "--game", "tetris")])
+def test_the_help_begins_with_what_is_used_daily(asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        run([*asked])
+    shown = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run(["--help-all", *asked[1:]])
+    everything = capsys.readouterr().out
+    assert not done.value.code and len(shown.splitlines()) < 100 < 200 < len(everything.splitlines())
+    task = "--board" if "tetris" in asked else "--stage"
+    for daily in ("mario-tui attach", "--resume", task, "--steps", "--run-dir", "--help-all"):
+        assert daily in shown and daily in everything
+    assert shown.index("mario-tui attach") < shown.index("--resume")
+    assert "--learning-rate" in everything and "--learning-rate" not in shown
+
+
+def test_help_of_a_command_is_that_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["help", "wait"])
+    assert capsys.readouterr().out.startswith("usage: mario-tui wait ")
+
+
+@pytest.mark.process
 def test_output_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -412,6 +403,7 @@ def test_output_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> Non
         pytest.param("snake-12x12", 1, 1, marks=pytest.mark.long),
     ],
 )
+@pytest.mark.process
 def test_an_evaluation_plays_every_stage_equally_often(
     policy: str, episodes: int, played: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -421,6 +413,56 @@ def test_an_evaluation_plays_every_stage_equally_often(
     assert (result["mean_score_low"] is None) == (played == 1)
 
 
+@pytest.mark.process
+def test_an_evaluation_tells_where_episodes_end(capsys: pytest.CaptureFixture[str]) -> None:
+    stages = ["1-1", "1-2"]
+    asked = ["eval", "mario-1-1", "--stage", ",".join(stages), "--episodes", "6", "--seed", "3"]
+    assert run([*asked, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    played = result["played"]
+    assert [each["episode"] for each in played] == [1, 2, 3, 4, 5, 6]
+    assert all(each["cleared"] == [each["stage"]] * each["flag"] for each in played)
+    assert result["clears"] == 6 * result["mean_cleared"] == sum(each["flag"] for each in played) == 3
+    missed = sorted((each["stage"], each["x_pos"] // 64 * 64) for each in played if not each["flag"])
+    ends = [(each["stage"], each["x_pos"]) for each in result["ends"] for _ in range(each["episodes"])]
+    assert ends == missed and {stage for stage, _ in ends} == {"1-2"}
+
+    assert run(asked) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    places = ", ".join(f"{each['x_pos']:,} ({each['episodes']})" for each in result["ends"])
+    assert told == f"ends in 1-2 by x, in steps of 64: {places}"
+
+    assert run(["eval", "tetris-7x14", "--episodes", "1", "--json"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert not {"ends", "mean_cleared"} & other.keys() and other["played"][0]["score"] == other["mean_score"]
+
+
+@pytest.mark.process
+def test_policies_that_take_turns_play_the_whole_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "mario-1-1,mario-six-stages"
+    assert run(["eval", asked, "--episodes", "2", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["name"], result["stage"], result["episodes"], result["trained_env_steps"]) == (
+        asked,
+        "game",
+        2,
+        None,
+    )
+    assert all(each["cleared"][0] == "1-1" and each["stage"] != "1-1" for each in result["played"])
+    assert result["mean_cleared"] >= 1 and sum(end["episodes"] for end in result["ends"]) == 2
+
+    assert run(["eval", asked, "--episodes", "1", "--stage", "1-1"]) == 0
+    assert "stage 1-1 on native: 1/1 clears" in capsys.readouterr().out
+    assert refused("eval", "mario-1-1,snake-12x12") == (
+        "CHECKPOINT: policies that take turns must all be for mario, got 'mario-1-1,snake-12x12'"
+    )
+    assert refused("eval", asked, "--fresh") == "--fresh can't be combined with policies that take turns"
+    other = altered("mario-1-1", tmp_path, frame_skip=3)
+    told = "CHECKPOINT: policies that take turns must have the same frame skip and size of pictures"
+    assert refused("eval", f"{other},mario-six-stages") == told
+
+
+@pytest.mark.process
 def test_several_policies_are_an_array_of_those_that_could_be_evaluated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,6 +486,7 @@ def test_several_policies_are_evaluated_into_one_table(tmp_path: Path, capsys: p
     assert rows[1][3].startswith("score ") and rows[1][4].endswith("(Student's t)")
 
 
+@pytest.mark.process
 def test_ctrl_c_during_the_imports_ends_it_without_a_traceback(tmp_path: Path) -> None:
     interrupted = """
 import os, runpy, signal, sys
@@ -459,6 +502,7 @@ runpy.run_module("mario_tui", run_name="__main__")
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+@pytest.mark.process
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", f"{PROGRAM[0]} runs >&- 2>&-"], cwd=tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 0
@@ -466,8 +510,7 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
 
 def test_what_a_game_leaves_out_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     snake = type(game_of("snake"))
-    monkeypatch.setattr(snake, "person_keys", None)
-    monkeypatch.setattr(snake, "distillation", None)
+    monkeypatch.delattr(snake, "keys")
+    monkeypatch.delattr(BoardGame, "keys_of_person")
     said = refused("play", "--human", "--game", "snake")
     assert said == "--human can't be combined with --game snake, which only policies can play"
-    assert refused("distill", "snake-12x12") == "snake-12x12: game must be mario, got snake"

@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,17 @@ import pytest
 
 from engine.config.reading import make_config
 from engine.errors import UserError
+from engine.host import client
 from engine.host.client import HostProcess
 from engine.runs import checkpoints
-from engine.runs.annotation import Annotation, read_annotation
 from engine.runs.registry import create_run
-from engine.runs.run import Run
+from engine.runs.run import Annotation, HeldRun, Run, read_annotation
 from mario_tui.cli import run
-from tests.support.app import folder_of_runs, start
+from mario_tui.commands import control
+from tests.support.app import folder_of_runs, hold, start
 from tests.support.program import PATIENCE_S, PROGRAM, run_program, the_run, wait_until
+
+pytestmark = pytest.mark.process
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--parallel-envs", "2", "--burnin", "100")
 
@@ -78,12 +83,34 @@ def test_each_command_returns_when_it_took_effect(
     ]
 
 
+def test_a_host_that_does_not_answer_keeps_no_command_from_other_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(client, "_ANSWER_S", PATIENCE_S)
+    deaf, other = (start(tmp_path, game="snake", board="5x5") for _ in range(2))
+    recorded(deaf.run, "running")
+    os.kill(deaf.process.pid, signal.SIGSTOP)
+    with ThreadPoolExecutor() as threads:
+        pauses = threads.submit(run, ["pause", deaf.run.name, other.run.name])
+        recorded(other.run, "paused")
+        assert not pauses.done()  # it waits for the other
+        os.kill(deaf.process.pid, signal.SIGCONT)
+        assert pauses.result(PATIENCE_S) == 0
+    assert capsys.readouterr().out == f"{deaf.run.name}: paused\n{other.run.name}: paused\n"
+    os.kill(deaf.process.pid, signal.SIGSTOP)
+    for command in ("resume-training", "checkpoint", "stop"):
+        assert run([command, deaf.run.name, "--timeout", "0.2"]) == 124
+        assert "its host did not answer within 0.2 s" in capsys.readouterr().err
+    os.kill(deaf.process.pid, signal.SIGCONT)
+
+
 def test_wait_tells_of_a_host_that_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     host = start(tmp_path, game="snake", board="5x5")
-    wait_until(lambda: host.run.record().pid, "the host")
+    wait_until(lambda: host.run.record().pid, "the host", by=host.process)
     folder_of_runs(tmp_path / "checkpoints", ended="finished")
     results = told(capsys, "wait", host.run.name, "ended", "--timeout", "0", status=124)
     assert [each["status"] for each in results] == [124, 0]
@@ -99,10 +126,70 @@ def test_wait_tells_of_a_host_that_was_killed(
     assert err == f"mario-tui: {host.run.name} failed: its host crashed; log: {host.run.log_path}\n"
 
 
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_host_that_is_killed_before_or_during_a_connection_leaves_a_lost_run(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    host = start(tmp_path, game="snake", board="5x5")
+    recorded(host.run, "running")
+
+    monkeypatch.setattr(client, "_STARTING_S", 0.0)  # it is not waited for
+    module, name = (control, "attach") if when == "before" else (socket.socket, "connect")
+    go_on = getattr(module, name)
+
+    def kill_first(*arguments: Any) -> Any:
+        host.process.kill()
+        host.process.wait()
+        return go_on(*arguments)
+
+    monkeypatch.setattr(module, name, kill_first)
+    assert run(["checkpoint", host.run.name]) == 2
+    assert capsys.readouterr().err == f"mario-tui: error: {host.run.name}: is not running (state: lost)\n"
+
+
+def test_wait_follows_a_run_that_is_renamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = folder_of_runs(tmp_path, first="running", second="running")
+    with ThreadPoolExecutor(1) as pool, hold(first), hold(second):
+        waiting = pool.submit(run, ["wait", str(first.path), str(second.path), "--json"])
+        opened = Path("/proc/self/fd")
+        wait_until(lambda: str(second.path) in {os.path.realpath(each) for each in opened.iterdir()}, "the wait")
+        for each in (first, second):
+            each.path = each.path.rename(tmp_path / f"{each.name}-renamed")
+            record = each.record()
+            record.state, record.reason = "finished", "all is done"
+            each.write_record(record)
+        assert not waiting.done()
+    assert waiting.result() == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in told] == ["first-renamed", "second-renamed"]
+
+
+@pytest.mark.parametrize("between", ["a look and what it finds", "what it finds and its reading"])
+def test_wait_follows_a_run_that_is_renamed_while_it_looks(
+    between: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (ended,) = folder_of_runs(tmp_path, run="finished")
+    place, name = (HeldRun, "look") if between.startswith("a look") else (Path, "lstat")
+    go_on, left = getattr(place, name), iter(range(3))
+
+    def go_on_and_rename(self: HeldRun | Path) -> Any:
+        found = go_on(self)
+        folder = self.path if isinstance(self, HeldRun) else self.parent
+        if (folder / "run.json").exists() and (number := next(left, None)) is not None:
+            folder.rename(tmp_path / f"renamed-{number}")
+        return found
+
+    monkeypatch.setattr(place, name, go_on_and_rename)
+    assert run(["wait", str(ended.path), "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["renamed-2"]
+
+
+@pytest.mark.usefixtures("executed")
 def test_a_host_that_is_stopped_before_anybody_connects_says_so(tmp_path: Path) -> None:
     config = make_config({"game": "snake", "board": "5x5", "run_dir": str(tmp_path)})
     host = HostProcess(create_run(config))
-    wait_until(lambda: host.run.record().socket, "its host")
+    wait_until(lambda: host.run.record().socket, "its host", by=host.process)
     host.process.terminate()
     host.process.wait(PATIENCE_S)
     with pytest.raises(UserError) as refused:
@@ -110,6 +197,7 @@ def test_a_host_that_is_stopped_before_anybody_connects_says_so(tmp_path: Path) 
     assert str(refused.value) == f"{host.run.name}: stopped before training began"
 
 
+@pytest.mark.usefixtures("executed")
 def test_a_run_that_is_stopped_during_its_start_counts_as_stopped(tmp_path: Path) -> None:
     command = [*PROGRAM, "--detach", *SNAKE]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:

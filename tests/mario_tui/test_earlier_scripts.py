@@ -28,6 +28,7 @@ A_FEW_STEPS = ("--no-ui", "--steps", "64", "--burnin", "32", "--batch-size", "16
     "line",
     [line if QUICK.search(line) else pytest.param(line, marks=pytest.mark.long) for line in LINES],
 )
+@pytest.mark.process
 def test_an_earlier_command_line_works(line: str, tmp_path: Path) -> None:
     words = shlex.split(line)
     if words[0] == "profile":
@@ -53,7 +54,7 @@ def test_the_page_explains_every_earlier_flag() -> None:
 
 def test_the_help_has_every_flag_of_earlier_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
-        run(["--help"])
+        run(["--help-all"])
     assert done.value.code == 0
     words = set(re.split(r"[\s,]+", capsys.readouterr().out))
     assert set(EARLIER_FLAGS) <= words

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from PIL import Image
 
-from engine.config.game import Game
-from engine.config.games import game_of, games
+from engine.config.capabilities import Playable
+from engine.config.game import Game, game_of, games
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
@@ -25,7 +25,7 @@ from engine.protocol.outcome import Outcome, mean_keys
 from engine.runs import checkpoints
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
-from mario_tui.data.outcome_text import judged_label
+from mario_tui.data.format import judged_label
 from mario_tui.screens.dashboard import DashboardScreen
 from tests.support.app import shown_as, text, until
 from tests.support.plugins import catch_here
@@ -39,6 +39,8 @@ from tests.support.program import (
     the_run,
     wait_until,
 )
+
+pytestmark = pytest.mark.process
 
 SHORT = ("--burnin", "200", "--batch-size", "32", "--parallel-envs", "8", "--buffer-size", "4000", "--seed", "1",
          "--no-amp", "--eval-every", "400", "--eval-episodes", "2")  # fmt: skip
@@ -55,7 +57,7 @@ def game(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Game]:
     if request.param != "catch":
         yield game_of(request.param)
         return
-    with catch_here(tmp_path / "site", imported=False):
+    with catch_here(tmp_path / "site"):
         yield game_of("catch")
 
 
@@ -169,8 +171,8 @@ def test_an_episode_of_its_policy_is_filmed(game: Game, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_person_plays_it(game: Game, tmp_path: Path) -> None:
+    assert isinstance(game, Playable)
     keys = game.keys_of_person(make_config({"game": game.name}))
-    assert keys is not None
     terminal = Terminal("play", "--human", "--game", game.name, cwd=tmp_path, columns=120, rows=40)
     terminal.wait_for("▶ 1x", "episode 1", next(iter(keys.help.values())))
     terminal.send("d")  # to the right, in every game

@@ -119,6 +119,7 @@ def test_given_options_that_change_nothing_are_named() -> None:
         ("info", "--stage follows --curriculum: 1-1,1-2,1-3,1-4 instead of 1-1"),
     )
     assert make_plan({"final_gamma": 0.9, "eval_every": 0}).notes == (
+        ("info", "--final-episodes follows --eval-every 0: 0 instead of 100"),
         ("warning", "--final-gamma has no effect without --eval-every above 0"),
     )
     assert make_plan({}, preset_name="apex-paper").notes == ()

@@ -10,7 +10,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +20,19 @@ import numpy as np
 import pytest
 
 import mario_tui
+from engine.config.reading import what_it_obeys
 from engine.errors import UserError
 from engine.host.client import HostClient, attach
 from engine.protocol.commands import Checkpoint, Pause, Render, Resume, Stop
-from engine.protocol.messages import Episode, Failed, Finished, Frame, Hello, Log, Progress
+from engine.protocol.messages import Episode, Failed, Finished, Frame, Hello, Log, Point, Progress
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
+from mario_tui.commands import control
 from mario_tui.data.run_status import RunStatus
+from mario_tui.headless import progress_line
 from tests.support.app import app_is_there, opened, text, until
-from tests.support.program import kill_hosts, next_event, run_program, the_run, wait_until
+from tests.support.program import PATIENCE_S, kill_hosts, next_event, private_disk, run_program, the_run, wait_until
 
 LOOP = """
 import os, signal, sys, time
@@ -65,7 +70,7 @@ def loop(folder: Path, *how: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        wait_until(lambda: list(folder.glob("checkpoints/*/run.json")), "the run")
+        wait_until(lambda: list(folder.glob("checkpoints/*/run.json")), "the run", by=process)
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -85,6 +90,7 @@ def ended(run: Run) -> str:
     return f"{run.record().state}: {run.record().reason}"
 
 
+@pytest.mark.process
 def test_a_client_sees_pauses_and_stops_a_loop(tmp_path: Path) -> None:
     with loop(tmp_path) as process:
         run = the_run(tmp_path)
@@ -121,6 +127,7 @@ def test_a_client_sees_pauses_and_stops_a_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["alone", "forks"])
+@pytest.mark.process
 def test_a_loop_that_is_killed_has_failed(how: str, tmp_path: Path) -> None:
     with loop(tmp_path, how) as process:
         run = the_run(tmp_path)
@@ -132,6 +139,47 @@ def test_a_loop_that_is_killed_has_failed(how: str, tmp_path: Path) -> None:
         assert run.record().env_steps > 0
 
 
+@pytest.mark.process
+def test_a_loop_is_paused_once_it_confirms_it(reporter: mario_tui.Reporter, capsys: pytest.CaptureFixture[str]) -> None:
+    reporter.wait_if_paused()
+    with follow(Run(reporter.path)) as client, ThreadPoolExecutor() as threads:
+        assert control.run(["pause", "here", "--timeout", "1"]) == 124
+        assert capsys.readouterr().err == "mario-tui: here: was not paused in time (state: running)\n"
+        pausing = next_event(client, Progress, lambda each: each.wants == "paused")
+        assert RunStatus.of_progress(pausing) is RunStatus.PAUSING
+        assert progress_line(pausing).startswith("pausing 0 steps")
+        reporter.progress(env_steps=10)
+        trained = next_event(client, Progress, lambda each: each.env_steps == 10)
+        assert trained.state == "running" and trained.wall_s > pausing.wall_s
+        assert control.run(["resume-training", "here"]) == 0
+        next_event(client, Progress, lambda each: each.wants == "running")
+
+        pauses = threads.submit(control.run, ["pause", "here"])  # and at the same time, somebody resumes
+        next_event(client, Progress, lambda each: each.wants == "paused")
+        assert control.run(["resume-training", "here"]) == 0
+        assert pauses.result(PATIENCE_S) == 1
+        assert "mario-tui: here: was resumed by somebody else at the same time\n" in capsys.readouterr().err
+        next_event(client, Progress, lambda each: each.wants == "running")
+
+        pauses = threads.submit(control.run, ["pause", "here"])
+        next_event(client, Progress, lambda each: each.wants == "paused")
+        trains_on = threading.Event()
+
+        def look() -> None:
+            while not trains_on.is_set():
+                reporter.wait_if_paused()
+
+        looks = threads.submit(look)
+        assert pauses.result(PATIENCE_S) == 0
+        trains_on.set()
+        assert not looks.done()
+        paused = next_event(client, Progress, lambda each: each.state == "paused")
+        assert RunStatus.of_progress(paused) is RunStatus.PAUSED
+        assert control.run(["resume-training", "here"]) == 0
+        looks.result(PATIENCE_S)
+
+
+@pytest.mark.process
 def test_a_loop_goes_on_without_its_host(tmp_path: Path) -> None:
     with loop(tmp_path, "deaf") as process:
         run = the_run(tmp_path)
@@ -148,6 +196,33 @@ def test_a_loop_goes_on_without_its_host(tmp_path: Path) -> None:
         assert process.communicate() == ("trained to the end\n", "") and process.returncode == 0
 
 
+@pytest.mark.process
+def test_a_loop_is_told_of_a_full_disk_and_its_record_of_its_end(tmp_path: Path) -> None:
+    code = """
+import os, mario_tui
+with mario_tui.Reporter("loop", run_dir=".") as run:
+    run.progress(env_steps=5)
+    while '"running"' not in (run.path / "run.json").read_text():
+        pass
+    with open("rest", "wb", 0) as rest:
+        try:
+            while True:
+                rest.write(bytes(4096))
+        except OSError:
+            pass
+print(*(line for line in (run.path / "run.json").read_text().splitlines() if '"state"' in line or '"reason"' in line))
+"""
+    done = subprocess.run(
+        [*private_disk(tmp_path, "1m"), sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == '  "state": "finished",   "reason": "5 environment steps are done",\n'
+    assert re.fullmatch(
+        r"mario-tui: warning: loop could not be recorded to its end; is its disk full\?; log: .*/loop/run.log\n",
+        done.stderr,
+    )
+
+
+@pytest.mark.process
 def test_a_loop_that_raises_has_failed_and_the_program_refuses_to_train_it(tmp_path: Path) -> None:
     with loop(tmp_path, "fails") as process:
         assert "RuntimeError: out of luck" in process.communicate()[1] and process.returncode == 1
@@ -165,6 +240,7 @@ def test_a_loop_that_raises_has_failed_and_the_program_refuses_to_train_it(tmp_p
     assert "charts/episodic_score" in run_program("export", "loop", "--output", "-", cwd=tmp_path).stdout
 
 
+@pytest.mark.process
 def test_a_loop_that_fails_before_it_tells_of_a_step_keeps_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +254,7 @@ def test_a_loop_that_fails_before_it_tells_of_a_step_keeps_its_run(
     assert isinstance(hello, Hello) and "begun" in [event.text for event in hello.events if isinstance(event, Log)]
 
 
+@pytest.mark.process
 def test_a_loop_that_never_asks_whether_to_stop_ends_by_itself(reporter: mario_tui.Reporter) -> None:
     run = Run(reporter.path)
     reporter.wait_if_paused()
@@ -188,6 +265,7 @@ def test_a_loop_that_never_asks_whether_to_stop_ends_by_itself(reporter: mario_t
     assert ended(run) == "finished: the training loop has ended"
 
 
+@pytest.mark.process
 def test_an_evaluation_that_is_refused_is_not_the_best(reporter: mario_tui.Reporter) -> None:
     with pytest.raises(ValueError, match="results must be score"):
         reporter.evaluation(9.0, 1)
@@ -200,18 +278,20 @@ def test_an_evaluation_that_is_refused_is_not_the_best(reporter: mario_tui.Repor
 @pytest.fixture
 def reporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mario_tui.Reporter]:
     monkeypatch.chdir(tmp_path)
-    with mario_tui.Reporter("here", results=["score"], lanes=2, total_steps=100) as run:
+    with mario_tui.Reporter("here", results=["score"], lanes=2, total_steps=100, sinks="json-lines") as run:
         yield run
 
 
+@pytest.mark.process
 def test_what_can_not_be_reported_is_refused_with_the_accepted_values(reporter: mario_tui.Reporter) -> None:
     numbers: Any = reporter.progress  # as a program without types calls it
     for call, refusal in (
         (lambda: numbers(loss="low"), "loss must be a number, got 'low'"),
         (lambda: numbers(env_steps=-1), "env_steps must be between 0 and"),
-        (lambda: numbers(epsilon=math.nan), "epsilon must be between 0 and 1, got nan"),
+        (lambda: numbers(env_steps=math.nan), "env_steps must be between 0 and .*, got nan"),
+        (lambda: numbers(epsilon=2), "epsilon must be between 0 and 1, got 2"),
         (lambda: numbers(steps=1), "progress takes env_steps, frames, .*, got steps"),
-        (lambda: reporter.episode(math.nan, 1, results={"score": 1}), "episode_return must be between"),
+        (lambda: numbers(q_mean=None), "q_mean must be a number, got None"),
         (
             lambda: reporter.episode(1.0, 1, lane=2, results={"score": 1}),
             "lane must be between 0 and 1, got 2",
@@ -237,6 +317,7 @@ def test_what_can_not_be_reported_is_refused_with_the_accepted_values(reporter: 
     assert [path.name for path in Path("checkpoints").iterdir()] == ["here"]
 
 
+@pytest.mark.process
 def test_pictures_that_fail_later_and_odd_texts_do_not_end_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +347,7 @@ def test_pictures_that_fail_later_and_odd_texts_do_not_end_the_loop(
     assert re.fullmatch(rf"failed: RuntimeError: out of \\udc80 {place}", ended(Run(run.path)))
 
 
+@pytest.mark.process
 def test_a_loop_never_waits_for_a_host_that_does_not_read(reporter: mario_tui.Reporter) -> None:
     with follow(Run(reporter.path)) as client:
         os.kill(client.hello.pid, signal.SIGSTOP)
@@ -280,6 +362,90 @@ def test_a_loop_never_waits_for_a_host_that_does_not_read(reporter: mario_tui.Re
     assert told == f"{10_000 - kept:,} reports were dropped: the host was too slow to read them" and kept >= 4096
 
 
+@pytest.mark.process
+async def test_a_loop_that_diverges_shows_it_everywhere(reporter: mario_tui.Reporter, tmp_path: Path) -> None:
+    run = Run(reporter.path)
+    with follow(run) as client:
+        reporter.progress(env_steps=100, loss=0.5, q_mean=math.inf, learning_rate=1e-3)
+        reporter.episode(1.0, 50, results={"score": 2})
+        next_event(client, Point, lambda each: each.loss == 0.5)
+        reporter.progress(env_steps=250, loss=math.nan, learning_rate=math.nan)
+        reporter.episode(math.nan, 50, results={"score": -math.inf})
+        reporter.evaluation(math.nan, 3, results={"score": 2})
+        next_event(client, Point, lambda each: math.isinf(each.loss))
+        progress = next_event(client, Progress, lambda each: each.episodes == 2)
+    assert progress.not_finite == {"loss": 250, "q_mean": 100, "learning_rate": 250} and progress.mean_return == 1.0
+    app = MarioApp(open_run=run)
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        await until(pilot, lambda: "not finite since step 250" in text(dashboard, "chart-loss"), "the loss")
+        assert "lr not finite since step 250" in text(dashboard, "replay")
+        reporter.progress(env_steps=300, loss=0.25)
+        await until(pilot, lambda: "0.250" in text(dashboard, "chart-loss"), "the loss that has recovered")
+    reporter.progress(env_steps=400, loss=-math.inf)
+    for _ in range(100):
+        reporter.episode(math.inf, 1, results={"score": 0})
+    reporter.close()
+    lines = [
+        json.loads(line, parse_constant=pytest.fail)
+        for line in (run.path / "metrics.jsonl").read_text().split("\n")[:-1]
+    ]
+    losses = {line["env_steps"]: line["loss"] for line in lines if line["event"] == "progress"}
+    assert (losses[100], losses[250], losses[400]) == (0.5, None, None)
+    episode = [line for line in lines if line["event"] == "episode"][1]
+    assert (episode["episode_return"], episode["score"]) == (None, None)
+    (evaluation,) = (line for line in lines if line["event"] == "evaluation")
+    assert evaluation["mean_return"] is None and not evaluation["best"] and run.record().best is None
+    end = next(event for event in read_recording(run.history_path) if isinstance(event, Progress))
+    assert end.not_finite["loss"] == 400 and end.not_finite["mean_return"] == 400 and math.isinf(end.mean_return)
+    assert run.record().mean_return is None
+    hello = next(event for event in read_recording(run.history_path) if isinstance(event, Hello))
+    told = [event.text.split(":")[0] for event in hello.events if isinstance(event, Log)]
+    names = ["q_mean", "loss", "learning_rate", "episode_return", "score", "mean_return"]
+    assert sorted(told) == sorted(f"{name} is not finite at step {100 if name == 'q_mean' else 250}" for name in names)
+    rows = run_program("export", "here", "--tag", "losses/td_loss", "--output", "-", cwd=tmp_path).stdout.splitlines()
+    assert {(row.split(",")[2], row.split(",")[4]) for row in rows[1:]} >= {("100", "0.5"), ("250", "nan")}
+
+
+ENDING = """
+import sys
+import mario_tui
+run = mario_tui.Reporter("ending", total_steps=1000)
+for step in range(1, 1001):
+    run.progress(env_steps=step)
+run.episode(1.0, 1000)
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("last_line", "status", "end"),
+    [
+        ("", 0, "finished: 1,000 environment steps are done"),
+        ("sys.exit(0)", 0, "finished: 1,000 environment steps are done"),
+        ("with run: sys.exit()", 0, "finished: 1,000 environment steps are done"),
+        ("sys.exit(3)", 3, "failed: SystemExit: 3"),
+        ("with run: sys.exit(3)", 3, "failed: SystemExit: 3"),
+        ("raise ValueError('odd')", 1, "failed: ValueError: odd"),
+        (
+            "try: sys.exit(3)\nexcept SystemExit: run.progress(updates=1)",
+            0,
+            "finished: 1,000 environment steps are done",
+        ),
+    ],
+)
+@pytest.mark.process
+def test_a_script_that_does_not_close_its_run_ends_it_with_all_its_steps(
+    last_line: str, status: int, end: str, tmp_path: Path
+) -> None:
+    script = ENDING.format(last_line)
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = the_run(tmp_path)
+    assert ran.returncode == status and re.sub(r" \(.*\)$", "", ended(run)) == end
+    assert (run.record().env_steps, run.record().episodes) == (1000, 1)
+
+
+@pytest.mark.process
 async def test_keys_that_the_loop_does_not_obey_are_greyed_out_and_say_why(reporter: mario_tui.Reporter) -> None:
     assert not reporter.stop_requested
     reporter.progress(env_steps=10, learning_rate=0.25)
@@ -305,6 +471,7 @@ async def test_keys_that_the_loop_does_not_obey_are_greyed_out_and_say_why(repor
         assert dashboard.check_action("resume_run", ()) is None
 
 
+@pytest.mark.process
 def test_what_a_loop_says_of_itself_is_refused_in_one_line_if_it_is_damaged(
     reporter: mario_tui.Reporter,
 ) -> None:
@@ -312,3 +479,9 @@ def test_what_a_loop_says_of_itself_is_refused_in_one_line_if_it_is_damaged(
         (reporter.path / "loop.json").write_bytes(content)
         with pytest.raises(UserError, match=r"loop.json: can't be read \([^\n]+\)$"):
             Run(reporter.path).description()
+
+
+def test_what_a_loop_obeys_is_told_by_the_names_of_commands() -> None:
+    told = what_it_obeys(["Pause", "Render", "Resume", "Stop"])
+    assert told == "is trained by a loop of its own, which obeys only pause, resume-training, stop"
+    assert what_it_obeys(["Render"]) == "is trained by a loop of its own, which obeys no command"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine.emulators.cartridge import installed_mario
+from engine.console.cartridge import installed_mario
 from engine.errors import UserError
 from engine.games.mario import rules
 from engine.games.mario.lanes import MarioLanes, stage_starts
@@ -33,6 +34,7 @@ def test_a_game_that_never_begins_is_given_up(emulator: str, idle: Path) -> None
         MarioLanes(MarioTask(), 1, emulator=emulator, rom=idle)
 
 
+@pytest.mark.process
 def test_the_program_says_so_in_one_line(idle: Path, tmp_path: Path) -> None:
     done = run_program("eval", "mario-1-1", "--rom", str(idle), cwd=tmp_path, check=2)
     assert done.stdout == ""
@@ -57,6 +59,7 @@ def test_another_game_is_recognised_by_what_it_does(emulator: str, code: bytes, 
         MarioLanes(MarioTask(), 1, emulator=emulator, rom=rom)
 
 
+@pytest.mark.process
 def test_another_game_is_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "other.nes").write_bytes(cartridge_file(CLOCK))
     done = run_program("--no-ui", "--rom", "other.nes", "--steps", "100", "--run-dir", "runs", cwd=tmp_path, check=2)
@@ -68,6 +71,36 @@ def test_every_stage_of_the_true_cartridge_is_recognised() -> None:
     for stage in ("random", "game"):
         task = MarioTask(stage=stage)
         assert stage_starts("native", task.stages, whole_game=task.whole_game, rom=installed_mario())
+
+
+@pytest.mark.parametrize("name", ["super-mario-bros-2", "super-mario-bros-2-downsample"])
+def test_of_a_game_with_other_worlds_only_stages_that_can_be_found_are_played(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The Lost Levels: 2-2, 3-2 and 4-2 would begin in other areas."""
+    rom = installed_mario().with_name(f"{name}.nes")
+    for stage in ("2-2", "1-1,1-2", "random"):
+        with pytest.raises(UserError, match=r"\d-\d can't be found, because its worlds have other areas"):
+            MarioLanes(MarioTask(stage=stage), 1, rom=rom)
+    for stage in ("4-1", "game"):
+        caplog.clear()
+        MarioLanes(MarioTask(stage=stage), 1, rom=rom)
+        assert "is not Super Mario Bros: rewards and ends may not fit" in caplog.text
+
+
+@pytest.mark.process
+def test_an_evaluation_warns_of_another_game(tmp_path: Path) -> None:
+    rom = installed_mario().with_name("super-mario-bros-2.nes")
+    done = run_program("eval", "mario-1-1", "--episodes", "1", "--rom", str(rom), "--json", cwd=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert line == f"mario-tui: warning: --rom: {rom} is not Super Mario Bros: rewards and ends may not fit"
+    assert json.loads(done.stdout)["episodes"] == 1
+
+
+def test_cartridges_that_look_otherwise_have_all_stages(caplog: pytest.LogCaptureFixture) -> None:
+    for kind in ("downsample", "pixel"):
+        MarioLanes(MarioTask(stage="4-2"), 1, rom=installed_mario().with_name(f"super-mario-bros-{kind}.nes"))
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("emulator", ["native", "nes-py"])

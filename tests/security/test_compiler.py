@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.compiler.code_cache import code_cache, sources_digest, user_cache
-from engine.runtime.trusted_folders import way_in
+from engine.console.compiler.code_cache import code_cache, sources_digest, user_cache
+from engine.runtime.files import way_in
 from tests.support.program import json_lines, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def test_a_folder_that_others_can_write_is_not_used(where: str, what: str, cache
 
 _COMPILE_LATE = """
 import sys
-from engine.compiler.kernels import kernel
+from engine.console.compiler.kernels import kernel
 sys.path.insert(0, sys.argv[1])
 from two import two
 two = kernel("int64")(two)
@@ -86,6 +86,7 @@ print(two(0))
 
 @only_root
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "MARIO_TUI_CODE"])
+@pytest.mark.process
 def test_planted_code_is_not_run_where_the_cache_lies_below_another_users_folder(
     variable: str, open_folder: Path
 ) -> None:
@@ -119,6 +120,7 @@ def user_cache_below(folder: Path) -> Path:
 
 @only_root
 @pytest.mark.long
+@pytest.mark.process
 def test_a_run_says_that_its_code_is_kept_elsewhere(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(_theirs(open_folder)))
     monkeypatch.setenv("TMPDIR", str(open_folder))
@@ -190,17 +192,29 @@ def test_who_could_replace_a_folder_above(make: Callable[[Path], Path], flaw: st
     assert way_in(make(tmp_path)).removeprefix(f"{tmp_path}/") == flaw
 
 
-def test_relative_folders_do_not_lead_into_a_run(tmp_path: Path) -> None:
-    show = "import engine.compiler.code_cache as c; print(c.code_cache())"
-    variables = ("MARIO_TUI_CODE", "XDG_CACHE_HOME")
-    for variable in variables:
-        environment = {key: value for key, value in os.environ.items() if key not in variables}
-        environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT), variable: "cache"}
-        shown = subprocess.run(
-            [sys.executable, "-c", show], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        assert Path(shown.stdout).is_relative_to(tmp_path / "home"), shown.stderr
+@pytest.mark.parametrize("variable", ["MARIO_TUI_CODE", "XDG_CACHE_HOME"])
+@pytest.mark.process
+def test_relative_folders_do_not_lead_into_a_run(variable: str, tmp_path: Path) -> None:
+    assert _cache_with(variable, "cache", tmp_path).is_relative_to(tmp_path / "home")
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.process
+def test_a_named_folder_into_which_others_can_put_files_is_not_used(tmp_path: Path) -> None:
+    (sticky := tmp_path / "sticky").mkdir()
+    sticky.chmod(0o1777)  # so nobody else can replace what is in it
+    assert _cache_with("MARIO_TUI_CODE", str(sticky), tmp_path).is_relative_to(tmp_path / "home")
+    assert _cache_with("MARIO_TUI_CODE", str(sticky / "mine"), tmp_path) == sticky / "mine"
+
+
+def _cache_with(variable: str, value: str, folder: Path) -> Path:
+    """Where a process that starts in a folder keeps compiled code."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("MARIO_TUI_CODE", "XDG_CACHE_HOME")}
+    environment |= {"HOME": str(folder / "home"), "PYTHONPATH": str(ROOT), variable: value}
+    show = "import engine.console.compiler.code_cache as c; print(c.code_cache(), end='')"
+    command = [sys.executable, "-c", show]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return Path(done.stdout)
 
 
 def test_a_prepared_temporary_folder_is_not_used_either(cache: Path, tmp_path: Path) -> None:

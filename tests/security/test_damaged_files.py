@@ -23,15 +23,15 @@ import numpy as np
 import pytest
 
 from engine.config.reading import make_config
-from engine.emulators.cartridge import installed_mario
-from engine.games.mario.search.way_cache import WayCache
+from engine.console.cartridge import installed_mario
+from engine.games.gym.spaces import CARTPOLE
 from engine.games.mario.task import MarioTask
 from engine.protocol.messages import Hello, Progress
-from engine.runs import checkpoints
-from engine.runs.annotation import make_annotation, write_annotation
+from engine.runs import checkpoints, policies
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
-from engine.runs.run import Run
+from engine.runs.run import Run, make_annotation, write_annotation
+from engine.runs.sweep import Member, SweepPlan, create_sweep
 from tests.support import damage
 from tests.support.app import RECORDING, recorded_run
 from tests.support.damage import JSON, MESSAGES, TENSORS, TOML, Form
@@ -41,6 +41,8 @@ from tests.support.policy_files import shipped
 from tests.support.program import PATIENCE_S, run_program
 from tests.support.real_checkpoint import add_checkpoint
 from tests.support.sinks import tensorboard
+
+pytestmark = pytest.mark.process
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,27 @@ def _run(folder: Path) -> Run:
     return run
 
 
+def _card(folder: Path) -> Path:
+    source = policies.folder() / "mario-1-1.json"
+    (folder / "mario-1-1.safetensors").touch()  # only its path is asked for
+    return Path(shutil.copy(source, folder))
+
+
+def _sweep(folder: Path) -> Path:
+    plan = SweepPlan({"game": "snake", "board": "5x5"}, 1, None, tuple(Member({"n_step": n}, 1) for n in (1, 3)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        sweep = create_sweep(folder / "runs", "demo", plan)
+        for event in ("begun", "failed", "moved", "refused"):
+            sweep.note(event, sweep.run(0), reason="why")
+    return sweep.path
+
+
+def _spaces(folder: Path) -> Path:
+    (path := folder / "spaces.json").write_text(CARTPOLE)
+    return path
+
+
 def _history(folder: Path) -> Path:
     run = recorded_run(folder / "runs")
     (run.path / "config.toml").write_text(make_config({}).to_toml())
@@ -128,9 +151,9 @@ def _state(name: str, content: Any) -> Callable[[Path], Path]:
 def _way(folder: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
-        cache = WayCache("1-1", MarioTask(), 0)
+        cache = pytest.importorskip("engine.extras.distillation.mario.ways").WayCache("1-1", MarioTask(), 0)
         cache.save(np.arange(200) % 5)
-    return cache._file
+    return Path(cache._file)
 
 
 def _snake(folder: Path) -> Path:
@@ -163,6 +186,10 @@ KINDS: dict[str, Kind] = {
         _state("dashboard.json", {"hidden": ["log"], "smoothing": 0.6, "axis": "steps", "turned": True}), JSON
     ),
     "colours": Kind(_state("colours.json", {"/a": 0, "/b": 1}), JSON),
+    "card": Kind(_card, JSON),
+    "plan": Kind(lambda folder: _sweep(folder) / "sweep.json", JSON),
+    "journal": Kind(lambda folder: _sweep(folder) / "journal.jsonl", None),
+    "spaces": Kind(_spaces, JSON),
     "way": Kind(_way, JSON),
     "policy of Snake": Kind(_snake, TENSORS),
     "policy of Mario": Kind(_mario, TENSORS),
@@ -271,7 +298,21 @@ def check(kinds: Iterable[str], count: int, folder: Path, show: Callable[[str], 
     assert not faults, f"{len(faults)} faults\n" + "\n\n".join(faults[:200])
 
 
-QUICK = ("event file", "settings", "theme", "--config", "record", "annotation", "recording", "layout", "colours")
+QUICK = (
+    "event file",
+    "settings",
+    "theme",
+    "--config",
+    "record",
+    "annotation",
+    "recording",
+    "layout",
+    "colours",
+    "card",
+    "plan",
+    "journal",
+    "spaces",
+)
 """Kinds for which neither torch nor a console is needed."""
 
 

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from engine.config.games import game_of
+from engine.config.game import options_with
 from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
 from engine.runs import checkpoints
-from engine.runs.checkpoints import POLICY_FORMAT, find_policy, policy_metadata
+from engine.runs.checkpoints import POLICY_FORMAT, policy_metadata
+from engine.runs.lookup import find_policy
 from engine.runs.registry import create_run
 from tests.support.policy_files import shipped
 from tests.support.program import run_program
@@ -117,7 +118,7 @@ def test_whatever_a_field_says_is_of_its_type_when_a_game_reads_it_or_the_file_i
     name: str, tmp_path: Path
 ) -> None:
     good = policy_metadata(shipped(name))
-    for field in ("game", "network", "stack", "frame_shape", "outputs", *game_of(good["game"]).policy_options):
+    for field in ("game", "network", "stack", "frame_shape", "outputs", *options_with("policy", good["game"])):
         of_other_types: tuple[Any, ...] = (
             None,
             True,
@@ -185,6 +186,7 @@ def test_policies_for_several_boards_are_accepted(tmp_path: Path) -> None:
         pytest.param(("distill", "FILE", "--into", "y.safetensors"), marks=pytest.mark.long),
     ],
 )  # fmt: skip
+@pytest.mark.process
 def test_commands_refuse_such_a_policy_in_one_line(command: tuple[str, ...], tmp_path: Path) -> None:
     """Also if it is the best one of a run."""
     run = create_run(make_config({"game": "snake", "board": "12x12", "run_dir": str(tmp_path / "runs")}))

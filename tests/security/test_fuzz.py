@@ -90,6 +90,7 @@ RANDOM_BYTES, MUTATED = 500_000, 10_000
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_training_goes_on_whatever_comes_through_its_socket(tmp_path: Path) -> None:
     random, messages = np.random.default_rng(0), [pack(command) for command in COMMANDS]
     quick = ("--game", "snake", "--board", "5x5", "--burnin", "100", "--eval-every", "0", "--eval-episodes", "2")

@@ -12,8 +12,8 @@ import pytest
 from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
 from engine.config.user_code import import_module
+from engine.runs.marks import check_code
 from engine.runs.run import Run
-from engine.runs.trust import check_code
 from mario_tui.data.form import Form
 from tests.support.program import run_program, the_run
 
@@ -61,6 +61,7 @@ def stranger(trained: Path, tmp_path: Path) -> Run:
     ],
     ids=lambda command: command[0],
 )  # fmt: skip
+@pytest.mark.process
 def test_code_of_a_strangers_run_or_policy_is_not_imported(
     command: tuple[str, ...], trained: Path, stranger: Run
 ) -> None:
@@ -69,6 +70,7 @@ def test_code_of_a_strangers_run_or_policy_is_not_imported(
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_each_option_that_names_code_has_to_be_typed(trained: Path, stranger: Run) -> None:
     env = f"{trained / 'my_env.py'}:Corridor-v0"
     assert "--network must be given" in refused("eval", str(stranger.path), "--env", env, cwd=trained.parent)
@@ -77,6 +79,7 @@ def test_each_option_that_names_code_has_to_be_typed(trained: Path, stranger: Ru
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_nor_is_it_to_export_its_policy(trained: Path, stranger: Run, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     assert "--env must be given" in refused("export", str(stranger.path), "--format", "onnx", cwd=trained)
@@ -94,6 +97,7 @@ def test_arguments_of_a_strangers_environment_are_not_used(tmp_path: Path) -> No
     check_code({**said, "env_args": "{}"}, {}, tmp_path, "the policy")
 
 
+@pytest.mark.process
 def test_what_the_user_types_is_imported(trained: Path, stranger: Run, tmp_path: Path) -> None:
     typed = ("--env", "my_env:Corridor-v0", "--network", "my_env:Linear")
     elsewhere = new_folder(tmp_path / "elsewhere")  # the same code in another place
@@ -102,6 +106,7 @@ def test_what_the_user_types_is_imported(trained: Path, stranger: Run, tmp_path:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_an_own_run_goes_on_by_itself(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "own")
     run_program(*SHORT, *TYPED, "--steps", "400", cwd=folder)
@@ -142,12 +147,14 @@ def test_a_module_that_is_not_imported_yet_is_not_hidden_either(tmp_path: Path) 
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_file_beside_the_user_hides_no_module(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "own")
     (folder / "json.py").write_text("raise RuntimeError('imported instead of the real one')\n")
     run_program(*SHORT, *TYPED, "--steps", "200", "--eval-every", "0", cwd=folder)
 
 
+@pytest.mark.process
 def test_a_list_and_a_form_of_a_strangers_run_import_nothing(trained: Path, stranger: Run) -> None:
     """Home shows the command of the selected run, and a form its options."""
     env_args = {"env_args": '{"width":5}'}
@@ -159,6 +166,7 @@ def test_a_list_and_a_form_of_a_strangers_run_import_nothing(trained: Path, stra
     assert not (trained / "imported").exists()
 
 
+@pytest.mark.process
 def test_to_list_a_strangers_run_without_spaces_asks_no_environment(tmp_path: Path) -> None:
     """Its options can't be read then; to find its spaces out would run the environment's code."""
     marker, run = tmp_path / "imported", tmp_path / "checkpoints" / "theirs"

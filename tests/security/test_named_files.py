@@ -9,39 +9,40 @@ from pathlib import Path
 
 import pytest
 
-from engine.agents.policy_weights import policy_weights
-from engine.config.ray_cluster import _token
+from engine.agents.weights import policy_weights
 from engine.config.reading import load_toml
-from engine.emulators.cartridge import installed_mario, load_cartridge
+from engine.console.cartridge import installed_mario, load_cartridge
 from engine.errors import UserError
-from engine.games.mario.search.way_cache import WayCache
 from engine.games.mario.task import MarioTask
 from engine.runs.checkpoints import policy_metadata
-from engine.runtime.files import read_bounded
-from engine.runtime.home import program_folder
-from mario_tui.data.colours import _load as load_colours
-from mario_tui.data.event_files import problem_of
-from mario_tui.data.settings import SettingsError, load_settings, remember_theme, settings_path
-from mario_tui.data.themes import ThemeError, load_theme, load_themes, user_folder
-from mario_tui.screens.remembered import Remembered, file, recall
+from engine.runs.recording import read_recording
+from engine.runtime.files import program_folder, read_bounded
+from mario_tui.data.differences import _load as load_colours
+from mario_tui.data.settings import (
+    SettingsError,
+    ThemeError,
+    load_settings,
+    load_theme,
+    load_themes,
+    remember_theme,
+    settings_path,
+    user_folder,
+)
+from mario_tui.extras.event_files import problem_of
+from mario_tui.screens.panel_grid import Remembered, layout_file, recall
+from tests.support.odd_files import ODD_FILES
 from tests.support.program import FinishedRun, run_program
 
-BAD: dict[str, Callable[[Path], object]] = {
-    "fifo": os.mkfifo,
-    "device": lambda path: path.symlink_to("/dev/zero"),
-    "sparse": lambda path: path.open("wb").truncate(6 * 2**30),
-    "folder": lambda path: path.mkdir(),
-}
 pytestmark = pytest.mark.timeout(60)  # what waits for a FIFO waits for ever
 
 
-@pytest.fixture(params=BAD)
+@pytest.fixture(params=ODD_FILES)
 def make_bad(request: pytest.FixtureRequest) -> Callable[[Path], Path]:
     """Makes a file that can't be read, and returns its path."""
 
     def make(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        BAD[request.param](path)
+        ODD_FILES[request.param](path)
         return path
 
     return make
@@ -53,6 +54,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
     "policy.safetensors": (policy_metadata, UserError),
     "weights.safetensors": (policy_weights, UserError),
     "theme.toml": (load_theme, ThemeError),
+    "history.msgpack": (read_recording, UserError),
 }
 
 
@@ -93,14 +95,14 @@ def test_what_the_program_keeps_for_itself_is_not_waited_for_either(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(make_bad(tmp_path / "token")))
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    ways = WayCache("1-1", MarioTask(), 0)
+    ways = pytest.importorskip("engine.extras.distillation.mario.ways").WayCache("1-1", MarioTask(), 0)
     make_bad(ways._file)
-    make_bad(file("dashboard"))
+    make_bad(layout_file("dashboard"))
     make_bad(program_folder("STATE") / "colours.json")
     assert ways.load() is None
     assert recall("dashboard") == Remembered()
     assert load_colours() == {}
-    assert _token() == ""
+    assert pytest.importorskip("engine.extras.ray.named_cluster")._token() == ""
 
 
 def test_an_event_file_that_is_a_fifo_is_named(tmp_path: Path) -> None:
@@ -139,6 +141,7 @@ SHOWN = ("train", "report")
 @pytest.mark.parametrize(
     "name", [name if name in SHOWN else pytest.param(name, marks=pytest.mark.long) for name in COMMANDS]
 )
+@pytest.mark.process
 def test_the_program_refuses_a_fifo_at_once(name: str, tmp_path: Path) -> None:
     words = [word.replace("FIFO", str(tmp_path / "fifo")) for word in COMMANDS[name]]
     (path,) = (Path(word) for word in words if word.startswith(str(tmp_path / "fifo")))
@@ -149,6 +152,7 @@ def test_the_program_refuses_a_fifo_at_once(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_run_whose_options_name_a_fifo_is_not_resumed(finished_run: FinishedRun, tmp_path: Path) -> None:
     run, fifo = tmp_path / "checkpoints" / finished_run.run.name, tmp_path / "fifo.nes"
     shutil.copytree(finished_run.run.path, run)

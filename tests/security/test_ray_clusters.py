@@ -21,11 +21,13 @@ import psutil
 import pytest
 import ray
 
-from engine.compiler.code_cache import code_cache
+from engine.console.compiler.code_cache import code_cache
 from engine.host.client import HostClient
 from engine.protocol.messages import Members, Progress
 from tests.support.program import headless, next_event, read_event, runner_of, the_run
 from tests.support.runners import ENDLESS, RAY
+
+pytestmark = pytest.mark.process
 
 NOBODY = 65534
 WRONG_TOKENS = {"none": None, "wrong": "0" * 64}

@@ -19,8 +19,7 @@ from safetensors.numpy import load_file, save_file
 from engine.errors import UserError
 from engine.protocol.messages import Curriculum, Done, Episode, Lanes, Progress
 from engine.runs import checkpoints
-from engine.runs.checkpoint_check import check_contents
-from engine.runs.checkpoint_state import REPLAY_FILE
+from engine.runs.checkpoint_state import REPLAY_FILE, check_contents
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.program import json_lines, run_program
 from tests.support.resealed import resealed, spoilt
@@ -176,6 +175,7 @@ def test_a_run_may_have_learned_for_weeks(made: Made, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.process
 def test_checkpoints_of_several_processes_are_checked_as_well(runner: str, tmp_path: Path) -> None:
     options = (*SNAKE, *RUNNERS[runner], "--steps", "4000", "--eval-every", "0", "--parallel-envs", "8")
     lines = json_lines(run_program("--no-ui", "--log-format", "json", *options, cwd=tmp_path).stdout)
@@ -200,6 +200,7 @@ def resume(name: str, copy: Path, folder: Path, *options: str) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize("game", GAMES)
+@pytest.mark.process
 def test_programs_end_with_status_0_or_2(game: str, made: Made, tmp_path: Path) -> None:
     steps = ("--steps", str(STEPS + MORE))
     statuses = Counter(resume(name, copy, tmp_path, *steps) for name, copy in copies(made(game), tmp_path, every=70))
@@ -208,6 +209,7 @@ def test_programs_end_with_status_0_or_2(game: str, made: Made, tmp_path: Path) 
     assert resume("untouched", untouched, tmp_path, *steps) == 0
 
 
+@pytest.mark.process
 def test_a_program_refuses_one_in_one_line(made: Made, tmp_path: Path) -> None:
     copy, name = Path(shutil.copytree(made("snake"), tmp_path / "copy")), "extra.counters.best_return: NaN"
     dict(spoilt(copy))[name](copy)

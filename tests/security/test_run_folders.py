@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,23 +18,33 @@ import numpy as np
 import pytest
 
 from engine.buffers.memory import MappedMemory
-from engine.buffers.saved_arrays import save_arrays
-from engine.commands.recorder import Recording
-from engine.config.reading import load_toml, make_config
+from engine.commands.play import Recording
+from engine.config.reading import make_config
 from engine.errors import UserError
-from engine.host.address import socket_path
 from engine.host.client import HostProcess
-from engine.runners.learning.policy_file import save_policy
+from engine.host.event_server import socket_path
+from engine.runners.learning.checkpoint import save_policy
 from engine.runs import checkpoints
-from engine.runs.lookup import find_run
-from engine.runs.ownership import check_own
+from engine.runs.lookup import delete, find_run, find_source
+from engine.runs.marks import RECORD_FILE, check_own
 from engine.runs.recording import read_recording
-from engine.runs.registry import create_run, delete_run, list_runs
-from engine.runs.run import RECORD_FILE, Run
-from engine.runtime.stopwatch import Stopwatch
-from engine.runtime.trace import write_part
+from engine.runs.registry import create_run, list_runs
+from engine.runs.replay_file import save_arrays
+from engine.runs.run import Run
+from engine.runtime.stopwatch import Stopwatch, write_part
 from tests.support.learner import make_learner
-from tests.support.program import PATIENCE_S, PROGRAM, headless, read_event, run_program, the_run, wait_until
+from tests.support.odd_files import ODD_FILES
+from tests.support.program import (
+    PATIENCE_S,
+    PROGRAM,
+    headless,
+    private_disk,
+    processes_of,
+    read_event,
+    run_program,
+    the_run,
+    wait_until,
+)
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--burnin", "100", "--eval-every", "0")
 
@@ -84,21 +96,14 @@ LINKED: dict[str, Callable[[Run], Path]] = {
 
 @pytest.mark.parametrize("where", LINKED)
 @pytest.mark.parametrize("kind", ["link", "hard link", "fifo", "socket"])
+@pytest.mark.process
 def test_a_run_with_anything_but_files_and_folders_is_not_resumed(
     where: str, kind: str, run: Run, secret: Path, tmp_path: Path
 ) -> None:
     path = LINKED[where](run)
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    match kind:
-        case "link":
-            path.symlink_to(secret)
-        case "hard link":
-            path.hardlink_to(secret)
-        case "fifo":
-            os.mkfifo(path)
-        case _:
-            with socket.socket(socket.AF_UNIX) as server, folder_of(path):
-                server.bind(path.name)
+    links = {"link": path.symlink_to, "hard link": path.hardlink_to}
+    links[kind](secret) if kind in links else ODD_FILES[kind](path)
     before = state_of(secret)
     with pytest.raises(UserError, match="may hold only files"):
         HostProcess(run)
@@ -110,20 +115,6 @@ def state_of(path: Path) -> tuple[bytes, int, int]:
     return path.read_bytes(), path.stat().st_mode, path.stat().st_mtime_ns
 
 
-class folder_of:
-    """Works in the folder of a path: a socket's address is short."""
-
-    def __init__(self, path: Path) -> None:
-        self._folder = path.parent
-
-    def __enter__(self) -> None:
-        self._before = Path.cwd()
-        os.chdir(self._folder)
-
-    def __exit__(self, *_: object) -> None:
-        os.chdir(self._before)
-
-
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
@@ -131,6 +122,7 @@ class folder_of:
         ("hard link", "is a hard link; a run's folder may hold only files of one name (cp -r makes such)"),
     ],
 )
+@pytest.mark.process
 def test_the_program_refuses_in_one_line_and_writes_nothing(
     kind: str, complaint: str, run: Run, secret: Path, tmp_path: Path
 ) -> None:
@@ -175,6 +167,7 @@ def links(request: pytest.FixtureRequest, tmp_path: Path) -> PlantedLinks:
 
 
 @pytest.mark.parametrize("name", ["run.log", "run.lock"])
+@pytest.mark.process
 def test_a_link_that_comes_after_the_check_is_not_followed(
     name: str, links: PlantedLinks, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,10 +177,11 @@ def test_a_link_that_comes_after_the_check_is_not_followed(
     links.assert_untouched()
 
 
+@pytest.mark.process
 def test_a_run_is_not_deleted_through_a_linked_lock(links: PlantedLinks, run: Run) -> None:
     links.at(run.path / "run.lock")
     with pytest.raises(UserError, match="can't be removed"):
-        delete_run(run)
+        delete(run)
     links.assert_untouched()
 
 
@@ -221,6 +215,7 @@ def test_what_a_runs_processes_write_replaces_links(links: PlantedLinks, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["policies", "run.lock"])
+@pytest.mark.process
 def test_a_host_that_is_started_by_hand_refuses_as_well(name: str, run: Run, secret: Path) -> None:
     (run.path / name).unlink(missing_ok=True)
     (run.path / name).symlink_to(secret.parent)
@@ -233,6 +228,7 @@ def test_a_host_that_is_started_by_hand_refuses_as_well(name: str, run: Run, sec
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to other users")
 @pytest.mark.parametrize("what", [".", RECORD_FILE, "run.log", "replay/frames.bin"])
+@pytest.mark.process
 def test_a_run_of_another_user_is_neither_latest_nor_resumed(what: str, run: Run, tmp_path: Path) -> None:
     os.chown(run.path / what, 12345, 12345)
     with pytest.raises(UserError, match=r"belongs to user 12345; only the owner of a run can write to it"):
@@ -243,6 +239,7 @@ def test_a_run_of_another_user_is_neither_latest_nor_resumed(what: str, run: Run
             find_run("latest", tmp_path / "checkpoints")
 
 
+@pytest.mark.process
 def test_a_copied_run_resumes(run: Run, tmp_path: Path) -> None:
     """What all of the above changed by one thing alone."""
     check_own(run.path)
@@ -284,6 +281,7 @@ RECORDS: dict[str, bytes | Callable[[Run], bytes]] = {
 
 
 @pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.process
 def test_one_bad_record_is_listed_as_damaged_beside_the_others(name: str, run: Run, tmp_path: Path) -> None:
     content = RECORDS[name]
     good = create_run(make_config({"game": "snake", "run_dir": str(run.path.parent)}))
@@ -294,22 +292,12 @@ def test_one_bad_record_is_listed_as_damaged_beside_the_others(name: str, run: R
     assert found[run.name].reason.startswith(RECORD_FILE)
 
 
-@pytest.mark.parametrize("kind", ["fifo", "link to a device", "link to itself", "folder", "sparse"])
+@pytest.mark.parametrize("kind", ODD_FILES)
+@pytest.mark.process
 def test_a_record_that_is_no_small_file_is_never_waited_for(kind: str, run: Run) -> None:
     path = run.path / RECORD_FILE
     path.unlink()
-    match kind:
-        case "fifo":
-            os.mkfifo(path)
-        case "link to a device":
-            path.symlink_to("/dev/zero")
-        case "link to itself":
-            path.symlink_to(path)
-        case "folder":
-            path.mkdir()
-        case _:
-            path.touch()
-            os.truncate(path, 6 * 2**30)
+    ODD_FILES[kind](path)
     for each in list_runs(run.path.parent):
         assert each.record().state == "damaged"
     assert run.record().state == "damaged"
@@ -330,6 +318,7 @@ OPTIONS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.process
 def test_bad_options_are_one_line(name: str, run: Run, tmp_path: Path) -> None:
     (run.path / "config.toml").write_bytes(OPTIONS[name])
     with pytest.raises(UserError) as refused:
@@ -338,12 +327,6 @@ def test_bad_options_are_one_line(name: str, run: Run, tmp_path: Path) -> None:
     assert len(str(refused.value)) < 2000  # the names of all options at most
     (run.path / RECORD_FILE).write_bytes(b"")
     assert list_runs(run.path.parent)[0].record().state == "damaged"  # and the list stays
-
-
-def test_a_file_of_options_that_is_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "options.toml")
-    with pytest.raises(UserError, match="is not a regular file"):
-        load_toml(tmp_path / "options.toml")
 
 
 RECORDINGS: dict[str, bytes] = {
@@ -361,21 +344,6 @@ def test_bad_recordings_are_one_line(name: str, tmp_path: Path) -> None:
     path = tmp_path / "history.msgpack"
     path.write_bytes(RECORDINGS[name])
     with pytest.raises(UserError, match="not a recording of mario-tui"):
-        read_recording(path)
-
-
-@pytest.mark.parametrize("kind", ["fifo", "link", "sparse"])
-def test_a_recording_that_is_no_bounded_file_is_refused(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "history.msgpack"
-    match kind:
-        case "fifo":
-            os.mkfifo(path)
-        case "link":
-            path.symlink_to("/dev/zero")
-        case _:
-            path.touch()
-            os.truncate(path, 6 * 2**30)
-    with pytest.raises(UserError, match="can't be read"):
         read_recording(path)
 
 
@@ -410,6 +378,7 @@ MANIFESTS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.process
 def test_bad_manifests_are_one_line_that_tells_what_is_wrong(name: str, run: Run) -> None:
     folder = checkpoint_of(run)
     content, complaint = MANIFESTS[name]
@@ -418,13 +387,14 @@ def test_bad_manifests_are_one_line_that_tells_what_is_wrong(name: str, run: Run
         checkpoints.verify(folder)
     assert len(str(refused.value).splitlines()) == 1
     with pytest.raises(UserError, match=f"has no complete checkpoint.*{complaint}"):
-        checkpoints.find_source(str(run.path), None)
+        find_source(str(run.path), None)
 
 
 # ------------------------------------------------------------------------------------------ hosts of one run
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_of_several_that_resume_at_once_one_starts_with_its_own_options(run: Run, tmp_path: Path) -> None:
     endless = [10_000_000 + number for number in range(3)]
     arguments = [sys.executable, "-m", "mario_tui", "--no-ui", "--log-format", "json", "--resume", run.name]
@@ -451,6 +421,7 @@ def test_of_several_that_resume_at_once_one_starts_with_its_own_options(run: Run
             program.communicate()
 
 
+@pytest.mark.process
 def test_a_second_host_refuses_though_the_lock_vanished(tmp_path: Path) -> None:
     with headless(*SNAKE, "--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -459,6 +430,31 @@ def test_a_second_host_refuses_though_the_lock_vanished(tmp_path: Path) -> None:
         assert run.is_alive()
         with pytest.raises(UserError, match="is already running"):
             HostProcess(run)
+
+
+@pytest.mark.process
+def test_commands_to_a_folder_whose_record_names_another_runs_host_do_not_reach_that(run: Run, tmp_path: Path) -> None:
+    (other := tmp_path / "other").mkdir()
+    with headless(*SNAKE, "--steps", "100000000", cwd=other) as process:
+        read_event(process, "progress", state="running")
+        real = the_run(other)
+        with run.lock():
+            run.write_record(real.record())
+            for command in ("pause", "stop"):
+                done = run_program(command, str(run.path), cwd=tmp_path, check=2)
+                named = f"the host of another run, {real.name} at {real.path}; was the folder copied?"
+                assert done.stderr == f"mario-tui: error: {run.name}: its record names {named}\n"
+        assert real.record().state == "running"
+        assert run_program("pause", str(real.path), cwd=tmp_path).stdout == f"{real.name}: paused\n"
+
+
+@pytest.mark.parametrize("runner", ["single", pytest.param("parallel", marks=pytest.mark.long)])
+@pytest.mark.process
+def test_a_run_opens_no_port(runner: str, tmp_path: Path) -> None:
+    with headless(*SNAKE, "--runner", runner, "--steps", "100000000", cwd=tmp_path) as process:
+        read_event(process, "progress", state="running")
+        others = processes_of(tmp_path)
+        assert len(others) > 1 and not [port for each in others for port in each.net_connections("inet")]
 
 
 def test_a_file_that_goes_while_a_folder_is_checked_is_no_error(tmp_path: Path) -> None:
@@ -478,21 +474,6 @@ def test_a_file_that_goes_while_a_folder_is_checked_is_no_error(tmp_path: Path) 
     finally:
         checked.set()
         host.join()
-
-
-def test_a_run_whose_folder_is_replaced_ends_and_leaves_the_other_one_alone(tmp_path: Path) -> None:
-    with headless(*SNAKE, "--steps", "100000000", cwd=tmp_path) as process:
-        read_event(process, "progress", state="running")
-        run = the_run(tmp_path)
-        run.path.rename(tmp_path / "aside")
-        others = {"run.json", "history.msgpack"}
-        run.path.mkdir()
-        for name in others:
-            (run.path / name).write_text("of somebody else")
-        _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 1
-        assert "its folder was moved or removed" in err
-    assert {path.name: path.read_text() for path in run.path.iterdir()} == dict.fromkeys(others, "of somebody else")
 
 
 def test_the_lock_is_nobody_elses_to_take(tmp_path: Path) -> None:
@@ -526,6 +507,41 @@ def test_a_prepared_folder_for_sockets_is_not_used(
     assert address.parent.stat().st_mode & 0o777 == 0o700 and address.parent.stat().st_uid == os.getuid()
 
 
+@pytest.mark.process
+def test_runs_share_the_folder_for_sockets_that_replaces_a_prepared_one() -> None:
+    code = """
+import os
+from pathlib import Path
+from engine.host.event_server import socket_path
+from engine.runs.run import Run
+Path(f"mario-tui-{os.getuid()}").touch()
+print({socket_path(Run(Path(name))).parent.name[:12] for name in "abc"}, len(os.listdir()))
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "XDG_RUNTIME_DIR")}
+    command = [*private_disk(Path("/tmp"), "1m"), sys.executable, "-c", code]
+    assert subprocess.check_output(command, env=environment, text=True) == "{'mario-tui-0.'} 2\n"
+
+
+@pytest.mark.process
+def test_the_next_host_removes_the_sockets_of_killed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    listen = "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); os.kill(0, 9)"
+    with tempfile.TemporaryDirectory(dir="/tmp") as runtime, socket.socket(socket.AF_UNIX) as suspended:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        killed, just_killed, alive = (socket_path(Run(Path(runtime, name))) for name in "abc")
+        suspended.bind(str(alive))
+        suspended.listen()
+        for address in (killed, just_killed):
+            assert (
+                subprocess.call([sys.executable, "-c", listen, str(address)], start_new_session=True) == -signal.SIGKILL
+            )
+        for address in (killed, alive):  # nobody has dated them since
+            os.utime(address, (0, 0))
+        (address.parent / "notes.sock").write_text("no socket")
+        os.utime(address.parent / "notes.sock", (0, 0))
+        socket_path(Run(Path(runtime, "d")))
+        assert {each.name for each in killed.parent.iterdir()} == {just_killed.name, alive.name, "notes.sock"}
+
+
 def test_a_long_runtime_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = tmp_path / ("x" * 120)
     runtime.mkdir()
@@ -556,6 +572,7 @@ def test_the_registry_keeps_runs_of_a_disk_that_is_away(tmp_path: Path, monkeypa
 # ------------------------------------------------------------------------------------------ checkpoints
 
 
+@pytest.mark.process
 def test_a_complete_checkpoint_that_was_not_committed_is_taken_over(run: Run, tmp_path: Path) -> None:
     folder = checkpoint_of(run)
     before = checkpoints.verify(folder).env_steps
@@ -566,6 +583,7 @@ def test_a_complete_checkpoint_that_was_not_committed_is_taken_over(run: Run, tm
     assert not list(run.path.glob(".step-*"))
 
 
+@pytest.mark.process
 def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(run: Run, tmp_path: Path) -> None:
     newest = checkpoint_of(run)
     damaged = newest.with_name("step-000000000250")
@@ -575,6 +593,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_line(run: Run, tmp_pa
     assert "skipping a newer checkpoint" in done.stdout and "online.safetensors: damaged" in done.stdout
 
 
+@pytest.mark.process
 def test_a_host_whose_checkpoint_is_unreadable_leaves_the_recording_alone(run: Run) -> None:
     newest, before = checkpoint_of(run), run.history_path.read_bytes()
     (newest / "manifest.json").write_bytes(b"{")
@@ -584,6 +603,7 @@ def test_a_host_whose_checkpoint_is_unreadable_leaves_the_recording_alone(run: R
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "manifest.json: damaged" in done.stderr
 
 
+@pytest.mark.process
 def test_reading_fails_with_the_real_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without descriptors every file of a checkpoint seemed to be missing."""
     import resource
@@ -600,6 +620,7 @@ def test_reading_fails_with_the_real_reason(run: Run, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_run_with_few_file_descriptors_writes_all_checkpoints(tmp_path: Path) -> None:
     options = (*SNAKE, "--steps", "600", "--save-every", "100", "--keep", "6")
     command = [*PROGRAM, "--no-ui", *options]
@@ -609,6 +630,7 @@ def test_a_run_with_few_file_descriptors_writes_all_checkpoints(tmp_path: Path) 
     assert len(checkpoints.committed(the_run(tmp_path))) == 6
 
 
+@pytest.mark.process
 def test_a_folder_whose_name_is_not_utf8_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"runs-\xff")
     done = run_program("--no-ui", *SNAKE, "--run-dir", str(folder), cwd=tmp_path, check=2)
@@ -616,6 +638,7 @@ def test_a_folder_whose_name_is_not_utf8_is_refused_before_anything_is_written(t
     assert len(done.stderr.splitlines()) == 1 and not folder.exists()
 
 
+@pytest.mark.process
 def test_a_run_in_a_folder_whose_name_is_not_utf8_is_left_out_of_lists(run: Run, tmp_path: Path) -> None:
     renamed = run.path.with_name(os.fsdecode(b"run-\xff"))
     run.path.rename(renamed)

@@ -25,23 +25,22 @@ from textual.widgets import Static
 from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.host import __main__ as host
-from engine.protocol import failures
-from engine.protocol.framing import pack
+from engine.protocol.framing import failure_of, pack
 from engine.protocol.messages import PROTOCOL, Failed, Finished, Hello, Log, Phase, Saved
 from engine.protocol.messages import Summary as RunSummary
 from engine.protocol.outcome import Outcome
-from engine.runners import process
-from engine.runners.message_queue import ReportQueue
+from engine.runners import links
+from engine.runners.links import ReportQueue
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
-from engine.runtime.json_text import json_line
+from engine.runtime.formats import json_line
 from engine.runtime.text import drawable, printable, printable_stream, set_off
 from mario_tui.app import MarioApp
-from mario_tui.headless_output import JSONLines, PlainLines, ProgressBar
+from mario_tui.headless import JSONLines, PlainLines, ProgressBar
 from mario_tui.screens.dialogs import TextScreen
+from mario_tui.terminal.console import SafeConsole
 from mario_tui.terminal.safe_app import SafeApp
-from mario_tui.terminal.safe_console import SafeConsole
-from mario_tui.widgets.panels.log import describe
+from mario_tui.widgets.panels.run import describe
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import RECORDING, record_of, until
 from tests.support.program import Terminal, child, run_program
@@ -189,17 +188,18 @@ def test_a_message_of_the_log_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_failure_of_a_runner_has_a_harmless_reason() -> None:
-    assert failures.describe(RuntimeError(f"{HOSTILE}")).reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
-    assert failures.describe(UserError(HOSTILE)).reason == WRITTEN_OUT
+    assert failure_of(RuntimeError(f"{HOSTILE}")).reason == "RuntimeError: " + WRITTEN_OUT.split(r"\nf")[0]
+    assert failure_of(UserError(HOSTILE)).reason == WRITTEN_OUT
 
 
 def fail(channel: object) -> None:
     raise RuntimeError(f"{HOSTILE}\nssh-ed25519 AAAA")
 
 
+@pytest.mark.process
 def test_what_a_process_of_a_run_writes_passes_for_no_line_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     reports = ReportQueue()
-    with child(process.member_main, fail, reports) as member:
+    with child(links.member_main, fail, reports) as member:
         failed = reports.get()
         assert isinstance(failed, Failed)
         written, _, place = failed.reason.rpartition(" (")
@@ -235,6 +235,7 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+@pytest.mark.process
 def test_runs_lists_it_harmlessly(hostile_run: Run) -> None:
     folder = hostile_run.path.parent
     done = run_program("runs", "--run-dir", str(folder), cwd=folder)
@@ -246,6 +247,7 @@ def test_runs_lists_it_harmlessly(hostile_run: Run) -> None:
     assert json.loads(listed.stdout)[0]["name"]
 
 
+@pytest.mark.process
 def test_error_lines_are_harmless(hostile_run: Run, tmp_path: Path) -> None:
     (tmp_path / "options.toml").write_text(f"game = {json.dumps(HOSTILE)}\n")
     for arguments in (
@@ -261,6 +263,7 @@ def test_error_lines_are_harmless(hostile_run: Run, tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.process
 def test_the_dashboard_and_home_are_harmless(hostile_run: Run) -> None:
     folder = hostile_run.path.parent
     terminal = Terminal("attach", str(hostile_run.path), "--run-dir", str(folder), cwd=folder, columns=120, rows=40)
@@ -278,6 +281,7 @@ def test_a_line_of_the_log_panel_is_one_line() -> None:
         assert not UNSAFE.search(describe(event, Outcome()).plain)
 
 
+@pytest.mark.process
 def test_charts_of_event_files_are_harmless(tmp_path: Path) -> None:
     folder = tmp_path / NAME
     for inside in (folder, folder / NAME):

@@ -24,18 +24,29 @@ from engine.runs.run import Run, RunRecord
 from mario_tui.app import MarioApp
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.widgets.runs_table import RunsTable
-from tests.support.program import PATIENCE_S
+from tests.support import warm_start
+from tests.support.program import PATIENCE_S, Hope, somebody_works
 
 S = TypeVar("S", bound=Screen[Any])
 RECORDING = Path(__file__).parent / "recordings" / "dashboard.msgpack"
 
 
 async def until(pilot: Pilot[Any], condition: Any, what: str) -> Any:
-    """Let the app run until a condition holds."""
+    """Let the app run until a condition holds. Fails soon if all processes of the test have ended without it, or if
+    there is none and what the app shows no longer changes."""
+    hope, shown = Hope(what), ""
+
+    def can_come() -> bool:
+        nonlocal shown
+        before, shown = shown, said(pilot.app)
+        return shown != before or (warm_start.has_started and somebody_works())
+
     for _ in range(int(PATIENCE_S / 0.05)):
         value = condition()
         if value:
             return value
+        assert pilot.app.is_running, f"the application has ended without: {what}"
+        hope.check(can_come)
         await pilot.pause(0.05)
     raise AssertionError(
         f"waited {PATIENCE_S:.0f} s for: {what}; {pilot.app.screen} is shown, and says: {said(pilot.app)}"

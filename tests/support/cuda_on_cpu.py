@@ -17,7 +17,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from engine.runtime.cuda_kernel import CudaKernel
+from engine.runtime.devices import CudaKernel
 
 _HEADER = """
 #include <cstddef>

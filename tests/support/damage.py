@@ -26,7 +26,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
-from mario_tui.data.event_files.records import RECORD_BYTES, framed
+from mario_tui.extras.event_files.records import RECORD_BYTES, framed
 from tests.support.event_files import record
 
 Damage = Callable[[Path], object]

@@ -23,7 +23,7 @@ from typing import Any
 from unittest.mock import patch
 
 from engine.protocol.framing import pack
-from engine.runtime.files import write_atomically
+from engine.runtime.files import read_bounded, write_atomically
 
 _ROOM_BYTES = 2 * 2**30
 LONGEST = 2100
@@ -104,14 +104,15 @@ _OF_PROCESSES = ("killed_with_parent", "continued_with_parent", "end_with_stdin"
 
 def read_event_file(folder: Path) -> Iterator[Outcome]:
     from mario_tui.app import MarioApp
-    from mario_tui.data.event_files import EventFolder
+    from mario_tui.extras.event_files import EventFolder
+    from mario_tui.extras.event_files.charts import ChartsScreen
     from tests.support.event_files import read
 
     yield command("export", str(folder / "x.tfevents"), "--output", str(folder / "out.csv"), "--force")
     yield command("export", str(folder), "--output", str(folder / "out.jsonl"), "--force")
     yield call("EventFolder", lambda: read(EventFolder(folder)))
     if _is_shown(folder):
-        yield call("attach", lambda: on_screen(MarioApp(charts=folder), "t"))
+        yield call("attach", lambda: on_screen(MarioApp(open_screen=lambda: ChartsScreen(folder)), "t"))
 
 
 def read_cartridge(folder: Path) -> Iterator[Outcome]:
@@ -131,7 +132,7 @@ def read_cartridge(folder: Path) -> Iterator[Outcome]:
             lanes.close()
 
     # the machine code of a damaged program is not for the user's cache
-    with patch("engine.compiler.object_code.code_cache", lambda: folder):
+    with patch("engine.console.compiler.object_code.code_cache", lambda: folder):
         yield call("lanes", play)
 
 
@@ -152,7 +153,7 @@ def read_settings(folder: Path) -> Iterator[Outcome]:
 
 def read_theme(folder: Path) -> Iterator[Outcome]:
     from mario_tui.app import MarioApp
-    from mario_tui.data.themes import load_themes
+    from mario_tui.data.settings import load_themes
 
     os.environ["XDG_CONFIG_HOME"] = str(folder / "none")
     usual, found = {theme.name for theme in load_themes()[0]}, list[str]()
@@ -179,7 +180,7 @@ def read_options(folder: Path) -> Iterator[Outcome]:
         yield command("--no-ui", "--config", str(folder / "options.toml"), "--run-dir", str(folder))
 
 
-def _planned(plan: Any, log_format: str) -> int:
+def _planned(plan: Any, *_: Any) -> int:
     from engine.host.preflight import check_start
 
     check_start(plan.config, new=plan.run is None)
@@ -210,19 +211,20 @@ def read_history(folder: Path) -> Iterator[Outcome]:
     from engine.host.run_state import RunState
     from engine.runs.recording import read_recording
     from engine.runs.registry import list_runs
-    from engine.runs.run import Run
+    from engine.runs.run import HeldRun, Run
     from mario_tui.app import MarioApp
 
     (path,) = (folder / "runs").glob("*")
     run = Run(path)
 
     def restore() -> None:
+        held = HeldRun(path)
         with patch("engine.host.run_files.FileWriter", _WriterHere):
-            files, state = RunFiles(run), RunState()
+            files, state = RunFiles(held), RunState()
         files.restore_history(state, 10_000)
         state.rewind(5_000)
         files.save_history(run.config(), state)
-        os.close(files._folder)
+        os.close(held.folder.descriptor)
 
     yield call("recording", lambda: read_recording(run.history_path))
     if _is_shown(folder):
@@ -243,21 +245,51 @@ class _WriterHere:
 
 
 def read_layout(folder: Path) -> Iterator[Outcome]:
-    from mario_tui.screens.remembered import recall, remember
+    from mario_tui.screens.panel_grid import recall, remember
 
     os.environ["XDG_STATE_HOME"] = str(folder)
     yield call("layout", lambda: remember("dashboard", recall("dashboard")))
 
 
+def read_card(folder: Path) -> Iterator[Outcome]:
+    from engine.runs import policies
+
+    with patch("engine.runs.policies.folder", lambda: folder):
+        yield call("card", lambda: policies.of_task("mario", None))
+        yield command("completion", "bash")
+
+
+def read_sweep(folder: Path) -> Iterator[Outcome]:
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
+    for more in ((), ("--json",), ("--csv",)):
+        yield command("sweep", "status", "demo", "--run-dir", str(folder / "runs"), *more)
+    yield command("runs", "--run-dir", str(folder / "runs"))
+
+
+def read_spaces(folder: Path) -> Iterator[Outcome]:
+    from engine.config.fields import ConfigError
+    from engine.errors import UserError
+    from engine.games.gym.spaces import parsed
+
+    def parse() -> None:
+        try:
+            parsed(read_bounded(folder / "spaces.json", 2**22).decode())
+        except (ConfigError, OSError, UnicodeDecodeError) as error:
+            raise UserError(str(error).splitlines()[0]) from None
+
+    if (folder / "spaces.json").is_file():
+        yield call("spaces", parse)
+
+
 def read_colours(folder: Path) -> Iterator[Outcome]:
-    from mario_tui.data.colours import colours_of
+    from mario_tui.data.differences import colours_of
 
     os.environ["XDG_STATE_HOME"] = str(folder)
     yield call("colours", lambda: [colours_of(["/a", "/c"]) for _ in range(2)])
 
 
 def read_way(folder: Path) -> Iterator[Outcome]:
-    from engine.games.mario.search.way_cache import WayCache
+    from engine.extras.distillation.mario.ways import WayCache
     from engine.games.mario.task import MarioTask
 
     os.environ["XDG_CACHE_HOME"] = str(folder)
@@ -280,9 +312,9 @@ _NOBODY: Any = SimpleNamespace(presses=list, buttons=0)
 def _play(policy: str) -> None:
     """A second of the game that `mario-tui play` shows."""
     from engine.commands import play
+    from engine.protocol.results import PlayOrder
 
-    with patch.object(sys, "argv", ["play", policy]):
-        game = play._game(*play._options(), _NOBODY)
+    game = play._game(PlayOrder(policy=policy), _NOBODY)
     game.begin(1, 0, None)
     for _ in range(30):
         if game.tick():
@@ -293,7 +325,7 @@ def _play(policy: str) -> None:
 def read_teacher(folder: Path) -> Iterator[Outcome]:
     policy, other = str(folder / "policy.safetensors"), str(folder / "teacher.safetensors")
     small = ["--steps=64", "--eval-every=64", "--eval-episodes=1", f"--into={folder / 'out.safetensors'}", "--force"]
-    with patch("mario_tui.distill.EngineCommand", EngineHere), patch("signal.signal"):
+    with patch("mario_tui.extras.distill.EngineCommand", EngineHere), patch("signal.signal"):
         yield command("distill", policy, *small)
         yield command("distill", other, "--initial-policy", policy, *small)
 
@@ -342,6 +374,10 @@ READERS: dict[str, Callable[[Path], Iterator[Outcome]]] = {
     "recording": read_history,
     "layout": read_layout,
     "colours": read_colours,
+    "card": read_card,
+    "plan": read_sweep,
+    "journal": read_sweep,
+    "spaces": read_spaces,
     "way": read_way,
     "policy of Snake": read_policy,
     "policy of Mario": read_policy,

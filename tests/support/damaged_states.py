@@ -27,16 +27,15 @@ from engine.agents.double_dqn import q_of_actions
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
-from engine.emulators.nes import STATE_WORDS
-from engine.emulators.nes.console import _HEADER
-from engine.envs.factory import make_lanes
+from engine.console.nes import STATE_WORDS
+from engine.console.nes.console import _HEADER
+from engine.envs.factory import make_guide, make_lanes
 from engine.envs.lanes import Frames, PlayedStep
 from engine.errors import UserError
-from engine.games.mario.guide import WayGuide
-from engine.games.mario.search.ways import start_of
 from engine.games.tetris.network import AfterstateQNetwork
 from engine.games.tetris.rules import TetrisLanes
 from engine.runners.actor import Actor
+from engine.runs.replay_file import ReplayShape, replay_shape
 
 Arrays = dict[str, NDArray[Any]]
 REFUSALS = (KeyError, TypeError, ValueError, UserError)
@@ -84,18 +83,18 @@ class Games:
     def __init__(self, options: Mapping[str, Any]) -> None:
         config = make_config({**options, "parallel_envs": _LANES})
         env = make_lanes(config, _LANES, threads=1, seed=1)
-        guide = config.game_info.make_guide(config, env, np.random.SeedSequence(2, spawn_key=(0,)))
+        guide = make_guide(config, env, np.random.SeedSequence(2, spawn_key=(0,)))
         self._actor = Actor(env, ladder=np.full(_LANES, 0.4), epsilon_steps=1, seed=2, noise=0.1, guide=guide)
-        if isinstance(guide, WayGuide):
+        if guide is not None:
+            from engine.extras.distillation.mario.ways import WayGuide, start_of
+
+            assert isinstance(guide, WayGuide)
             starts = start_of(env.emulator.ram).tolist()  # type: ignore[attr-defined]
             guide.ways = {(0, start): np.full(90, 3) for start in starts}
         self._random = torch.Generator().manual_seed(3)
         self._network = AfterstateQNetwork(env.spec.frame_shape) if config.game == "tetris" else None
         spec = env.spec
-        self._replay = ReplayBuffer(
-            _LANES, 30, spec.frame_shape, stack=spec.stack, action_limit=spec.actions,
-            mask_actions=spec.actions * spec.masked,
-        )  # fmt: skip
+        self._replay = ReplayBuffer(replay_shape(spec, _LANES, 30, n_step=1))
         self.states = []
         for _ in range(_MOMENTS):
             self._play(25)
@@ -144,10 +143,7 @@ class _Learns:
 
     def __init__(self) -> None:
         board = TetrisLanes(_LANES, height=8, width=5, time_limit=9, truncate=True, seed=1)
-        self.options = {
-            "lanes": _LANES, "capacity": 40, "frame_shape": board.frame_shape, "stack": 1, "n_step": 3,
-            "action_limit": board.actions, "mask_actions": board.actions,
-        }  # fmt: skip
+        self.shape = ReplayShape(_LANES, 40, board.frame_shape, 1, 3, board.actions, board.actions)
         self.played = _steps(board, 100)
         self._network = AfterstateQNetwork(board.frame_shape)
 
@@ -176,7 +172,7 @@ class Replays(_Learns):
 
     def __init__(self, make: Callable[..., Replay]) -> None:
         super().__init__()
-        self._make = partial(make, **self.options)
+        self._make = partial(make, self.shape)
         replay, random = self._make(), np.random.default_rng(1)
         self.states: list[tuple[dict[str, Any], Arrays]] = []
         for number, step in enumerate(self.played):
@@ -202,7 +198,7 @@ class Files(_Learns):
 
     def __init__(self, make: Callable[..., ReplayBuffer], folder: Path) -> None:
         super().__init__()
-        self._folder, self._make = folder, partial(make, **self.options)
+        self._folder, self._make = folder, partial(make, self.shape)
         self.states: list[tuple[dict[str, Any], Arrays]] = []
         for steps in (30, 100):
             replay = self._make(memory=MappedMemory(folder))
@@ -323,9 +319,9 @@ def subjects(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-def _in_new_files(folder: Path, **options: Any) -> ReplayBuffer:
+def _in_new_files(folder: Path, shape: ReplayShape) -> ReplayBuffer:
     shutil.rmtree(folder, ignore_errors=True)
-    return PrioritizedReplayBuffer(**options, memory=MappedMemory(folder))
+    return PrioritizedReplayBuffer(shape, memory=MappedMemory(folder))
 
 
 def try_damaged(name: str, make: Callable[[], Any], count: int, seed: int = 0) -> Counter[str]:

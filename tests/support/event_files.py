@@ -10,8 +10,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
-from mario_tui.data.event_files import EventFolder
-from mario_tui.data.event_files.records import masked
+from mario_tui.extras.event_files import EventFolder
+from mario_tui.extras.event_files.records import masked
 
 
 def record(data: bytes, length: int | None = None) -> bytes:

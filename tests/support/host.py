@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from engine.host.address import socket_path
-from engine.host.event_server import EventServer
+from engine.host.event_server import EventServer, socket_path
 from engine.protocol.commands import Command
 from engine.protocol.framing import pack
 from engine.protocol.messages import PROTOCOL, Hello, Point, Progress, State

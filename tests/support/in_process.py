@@ -14,9 +14,7 @@ from engine.config.reading import make_config
 from engine.config.run_config import belongs
 from engine.protocol.commands import Command
 from engine.protocol.messages import Done, Written
-from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.message_queue import CommandQueue, ReportQueue
-from engine.runners.parent_link import ParentLink
+from engine.runners.links import CommandQueue, FrameMailbox, ParentLink, ReportQueue
 from engine.runners.single import Runner
 from engine.runs import checkpoints
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from engine.agents.dueling import in_float32
@@ -43,7 +44,33 @@ class Normed(Net):
         self.normed = nn.BatchNorm1d(stack * frame_shape[0])
 
     def forward(self, obs: Tensor) -> Any:
-        return self.last(self.normed(obs.flatten(1)))
+        return self.last(self.normed(self.shared(obs.flatten(1))))
+
+
+class DoubleBuffer(Net):
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__(stack, frame_shape, actions)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+
+
+class Counting(Net):
+    """Counts also when it acts."""
+
+    seen: Tensor
+
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__(stack, frame_shape, actions)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, obs: Tensor) -> Any:
+        self.seen += len(obs)
+        return super().forward(obs)
+
+
+class Replacing(Counting):
+    def forward(self, obs: Tensor) -> Any:
+        self.seen = self.seen + self.training
+        return Net.forward(self, obs)
 
 
 def no_module(stack: int, frame_shape: tuple[int, ...], actions: int) -> Any:

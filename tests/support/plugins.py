@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import games, plugins
-from engine.config.entry_points import installed
-from engine.config.games import own_options
-from engine.config.presets import presets
+from engine.config.command_line import presets
+from engine.config.entry_points import GAMES, installed
+from engine.config.game import DESCRIPTORS, options_with, own_options
 from engine.config.run_config import options_of_all, specs_of, stored_options
 
 SOURCE = Path(__file__).parent / "plugin_game"
@@ -37,13 +36,15 @@ def install_catch(folder: Path) -> None:
     add_metadata(folder, project["name"], project["entry-points"]["mario_tui.games"], project["version"])
 
 
-def add_metadata(folder: Path, package: str, entry_points: dict[str, str], version: str = "1.0") -> None:
-    """What pip writes for a package with these games."""
+def add_metadata(
+    folder: Path, package: str, entry_points: dict[str, str], version: str = "1.0", group: str = GAMES
+) -> None:
+    """What pip writes for a package with these games, or entry points of another group."""
     metadata = folder / f"{package.replace('-', '_')}-{version}.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
     lines = [f"{name} = {place}\n" for name, place in entry_points.items()]
-    (metadata / "entry_points.txt").write_text(f"[mario_tui.games]\n{''.join(lines)}")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{''.join(lines)}")
 
 
 def put_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,17 +60,14 @@ def importers(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def catch_here(folder: Path, *, imported: bool) -> Iterator[None]:
-    """Catch is installed in a folder for this process, which has forgotten it afterwards, and for those that it starts.
-
-    `imported`: whether this process imports it, as those that play do, or has it described, as terminal and host do.
-    """
+def catch_here(folder: Path) -> Iterator[None]:
+    """Catch is installed in a folder for this process, which has forgotten it afterwards, and for those that it
+    starts."""
     install_catch(folder)
-    caches = (installed, own_options, specs_of, options_of_all, stored_options, presets)
+    caches = (installed, own_options, options_with, specs_of, options_of_all, stored_options, presets)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         put_on_path(folder, patch)
-        patch.setattr(games, "_imports_plugins", imported)
         for cached in caches:
             cached.cache_clear()
         try:
@@ -77,7 +75,6 @@ def catch_here(folder: Path, *, imported: bool) -> Iterator[None]:
         finally:
             for name in [name for name in sys.modules if name.partition(".")[0] == "plugin_catch"]:
                 del sys.modules[name]
-            games._imported.pop("catch", None)
-            plugins._descriptors.pop("catch", None)
+            DESCRIPTORS.pop("catch", None)
             for cached in caches:
                 cached.cache_clear()

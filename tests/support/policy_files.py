@@ -9,7 +9,7 @@ from typing import Any
 from safetensors.numpy import load_file, save_file
 
 from engine.runs import policies
-from engine.runs.checkpoints import POLICY_FORMAT, policy_metadata
+from engine.runs.checkpoints import POLICY_FILE, POLICY_FORMAT, policy_metadata
 
 
 def shipped(name: str) -> Path:
@@ -26,3 +26,8 @@ def altered(name: str, into: Path, **changes: Any) -> Path:
     said = json.dumps({**policy_metadata(source), **changes})
     save_file(load_file(source), path, {"format": POLICY_FORMAT, "policy": said})
     return path
+
+
+def weights(checkpoint: Path) -> dict[str, Any]:
+    """The weights of the policy in a checkpoint."""
+    return load_file(checkpoint / POLICY_FILE)

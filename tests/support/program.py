@@ -8,8 +8,8 @@ import io
 import json
 import multiprocessing
 import os
-import pty
 import re
+import resource
 import select
 import shutil
 import signal
@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from engine.host.client import HostClient, HostGone
 from engine.protocol.messages import Event
 from engine.runs.run import Run
 from mario_tui import cli
+from tests.support import warm_start
+from tests.support.warm_start import start_in_terminal
 
 PROGRAM = [str(Path(sys.executable).with_name("mario-tui"))]
 _ATTRIBUTES = re.compile(rb"\x1b\[>?c")
@@ -42,13 +45,56 @@ PATIENCE_S = 240.0
 """Time after which something must have hung, even on the slowest machine."""
 
 
-def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """Wait for a condition and return its first true value. Fails with `what` if there is none in time."""
-    deadline = time.monotonic() + patience_s
-    while not (value := condition()):
+LOOK_S = 20.0
+"""Time between two looks at whether a wait can still succeed."""
+
+
+class Hope:
+    """Ends a wait once two looks, one after the other, find that nothing is left that could bring about `what`."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._next, self._before = what, time.monotonic() + LOOK_S, False
+
+    def check(self, can_come: Callable[[], bool]) -> None:
+        if time.monotonic() < self._next:
+            return
+        is_vain = not can_come()
+        assert not (self._before and is_vain), f"nothing is left that could bring about: {self._what}"
+        self._next, self._before = time.monotonic() + LOOK_S, is_vain
+
+
+def somebody_works() -> bool:
+    """Whether a process is left that a test of this session has started, or no test has started any."""
+    if not warm_start.has_started:
+        return True
+    begun = psutil.Process().children() + processes_of(Path(os.environ["XDG_STATE_HOME"]).parents[1])
+    for process in begun:
+        with contextlib.suppress(psutil.Error):  # it has ended
+            command = process.cmdline()
+            waits = warm_start.__file__ in command or "resource_tracker" in " ".join(command)  # as long as this process
+            if process.status() != psutil.STATUS_ZOMBIE and not waits:
+                return True
+    return False
+
+
+def wait_until(
+    condition: Callable[[], Any],
+    what: str,
+    patience_s: float = PATIENCE_S,
+    by: subprocess.Popen[Any] | threading.Thread | None = None,
+) -> Any:
+    """Wait for a condition and return its first true value. Fails with `what` if there is none in time, soon after all
+    processes of the test have ended without it, or as soon as the process or thread `by`, which is to bring it about,
+    has."""
+    deadline, hope = time.monotonic() + patience_s, Hope(what)
+    while True:
+        is_over = not by.is_alive() if isinstance(by, threading.Thread) else by is not None and by.poll() is not None
+        if value := condition():
+            return value
+        assert not is_over, f"{by} has ended without: {what}"
         assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for: {what}"
+        hope.check(somebody_works)
         select.select([], [], [], 0.02)
-    return value
 
 
 def run_program(
@@ -86,6 +132,30 @@ def private_disk(folder: Path, size: str) -> list[str]:
     if subprocess.run([*command, "true"]).returncode:
         pytest.skip("this system lets nobody mount a disk")
     return command
+
+
+@contextlib.contextmanager
+def no_more_processes(pid: int) -> Iterator[None]:
+    """In the block, a process can start no process and no thread. Skips the test where that can't be done."""
+    if os.getuid():
+        process, unlimited = psutil.Process(pid), resource.getrlimit(resource.RLIMIT_NPROC)
+        process.rlimit(psutil.RLIMIT_NPROC, (1, unlimited[1]))
+        yield
+        process.rlimit(psutil.RLIMIT_NPROC, unlimited)
+        return
+    group = Path(f"/sys/fs/cgroup/pids/mario-tui-{pid}")  # the limit above does not bind root
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("root can't limit processes here")
+    try:
+        (group / "pids.max").write_text("1")
+        (group / "cgroup.procs").write_text(f"{pid}")
+        yield
+    finally:
+        for each in (group / "cgroup.procs").read_text().split():
+            (group.parent / "cgroup.procs").write_text(each)
+        group.rmdir()
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:
@@ -149,9 +219,19 @@ def child(work: Callable[..., None], *arguments: Any) -> Iterator[SpawnProcess]:
         process.join()
 
 
+def children_of(process: psutil.Process, recursive: bool = False) -> list[psutil.Process]:
+    """The processes that a process has started, without stems (`warm_start`)."""
+    found = []
+    for child in process.children(recursive=recursive):
+        with contextlib.suppress(psutil.Error):  # it has ended
+            if warm_start.__file__ not in child.cmdline():
+                found.append(child)
+    return found
+
+
 def spawned_by(process: psutil.Process) -> list[psutil.Process]:
     """The children that multiprocessing has started, without its helpers."""
-    return [child for child in process.children() if "spawn_main" in " ".join(child.cmdline())]
+    return [child for child in children_of(process) if "spawn_main" in " ".join(child.cmdline())]
 
 
 def runner_of(run: Run) -> psutil.Process:
@@ -219,17 +299,20 @@ class Terminal:
         self.raw = bytearray()
         self._held = b""
         self._answered = 0  # questions in `raw` up to here
-        self.pid, self._master = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            os.environ["TERM"] = term
-            for name in ("COLUMNS", "LINES"):  # `import readline` sets them to 80x24, unseen by os.environ
-                os.environ.pop(name, None)
-                os.unsetenv(name)
-            command = [*under, *program, *arguments]
-            os.execvp(command[0], command)
+        self._is_left = False  # by all that could change the screen
         self._cell = cell
+        self._master, slave = os.openpty()
         self.resize(columns, rows)
+        command = [*under, *program, *arguments]
+        environment = {**os.environ, "TERM": term}
+        for name in ("COLUMNS", "LINES"):  # `import readline` sets them to 80x24, unseen by os.environ
+            environment.pop(name, None)
+        self.pid = start_in_terminal(command, cwd, environment, slave) or os.fork()
+        if self.pid == 0:
+            os.login_tty(slave)
+            os.chdir(cwd)
+            os.execvpe(command[0], command, environment)
+        os.close(slave)
 
     def resize(self, columns: int, rows: int) -> None:
         """Change the size, as a person who drags the window does."""
@@ -242,9 +325,10 @@ class Terminal:
         while select.select([self._master], [], [], 0)[0]:
             try:
                 data = os.read(self._master, 65536)
-            except OSError:  # the program has ended
-                break
+            except OSError:  # nobody has the other end any more
+                data = b""
             if not data:
+                self._is_left = True
                 break
             self.take(data)
         return "\n".join(self.screen.display)
@@ -267,7 +351,14 @@ class Terminal:
 
     def wait_for(self, *wanted: str) -> str:
         """Wait until the screen shows all `wanted` texts, and return it."""
-        self._wait_until(lambda: all(part in self.text() for part in wanted), f"{wanted} on the screen")
+        what = f"{wanted} on the screen"
+
+        def shown() -> bool:
+            is_shown = all(part in self.text() for part in wanted)
+            assert is_shown or not self._is_left, f"the program has ended without {what}"
+            return is_shown
+
+        self._wait_until(shown, what)
         return self.text()
 
     def send(self, keys: str) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from engine.runs import checkpoints
-from engine.runtime.safetensors_header import safetensors_header
+from engine.runtime.formats import safetensors_header
 
 Spoil = Callable[[Path], None]
 """Spoils a copy of a checkpoint."""

@@ -8,7 +8,7 @@ from engine.config.reading import make_config
 from engine.host import host_events
 from engine.protocol.sinks import Begin
 from engine.runs.run import Run
-from engine.sinks.tensorboard import TensorBoard
+from engine.sinks.files import TensorBoard
 
 
 def begin(folder: Path, game: str = "snake") -> Begin:

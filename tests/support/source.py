@@ -25,12 +25,11 @@ import numpy as np
 from engine.config.run_config import RunConfig
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.task import MarioTask
-from engine.host.address import socket_path
-from engine.host.event_server import EventServer
+from engine.host.event_server import EventServer, socket_path
 from engine.host.run_state import RunState
 from engine.protocol.commands import Command, Evaluate, Pause, Resume, Set
-from engine.protocol.machine import GPU, System
 from engine.protocol.messages import (
+    GPU,
     PROTOCOL,
     Changed,
     Current,
@@ -45,6 +44,7 @@ from engine.protocol.messages import (
     Progress,
     Saved,
     State,
+    System,
     Thought,
 )
 from engine.runs.recording import read_recording

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from tests.support.program import PATIENCE_S, PROGRAM
+from tests.support.program import PATIENCE_S, PROGRAM, children_of
 
 
 class Visitor:
@@ -67,7 +67,7 @@ class Served:
         return Visitor(await self.session.ws_connect(f"{self.address}/ws?width=80&height=24"))
 
     def apps(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
+        return children_of(psutil.Process(self.process.pid))
 
 
 @contextlib.asynccontextmanager

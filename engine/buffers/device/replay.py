@@ -16,15 +16,12 @@ from torch import Tensor
 
 from engine.buffers.device.storage import Array, DeviceColumn, DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
-from engine.buffers.frames import ACTION_LIMIT, check_td_errors
+from engine.buffers.frames import check_td_errors
 from engine.buffers.replay import join_state
-from engine.buffers.sampling import EPSILON, NothingToSample
-from engine.buffers.saved_arrays import Column
-from engine.buffers.stored import checked_state
-from engine.buffers.survey import Survey, places, survey
-from engine.config.game import FrameDtype
+from engine.buffers.sampling import EPSILON, NothingToSample, Survey, places, survey
 from engine.envs.lanes import PlayedStep
-from engine.runtime.cuda_graph import GraphedCall
+from engine.runs.replay_file import Column, ReplayShape, checked_state
+from engine.runtime.devices import GraphedCall
 
 
 @dataclass(frozen=True)
@@ -42,37 +39,19 @@ class DeviceReplayBuffer:
 
     def __init__(
         self,
-        lanes: int,
-        capacity: int,
-        frame_shape: tuple[int, ...],
+        shape: ReplayShape,
         *,
-        stack: int = 4,
-        n_step: int = 1,
         gamma: float = 0.99,
-        action_limit: int = ACTION_LIMIT,
-        mask_actions: int = 0,
-        frame_dtype: FrameDtype = "uint8",
         alpha: float = 0.6,
         beta: float = 0.4,
         beta_annealing: float = 1e-5,
         device: torch.device,
     ) -> None:
-        self.storage = DeviceStorage(
-            lanes,
-            capacity,
-            frame_shape,
-            stack=stack,
-            n_step=n_step,
-            gamma=gamma,
-            action_limit=action_limit,
-            mask_actions=mask_actions,
-            frame_dtype=frame_dtype,
-            device=device,
-        )
+        self.storage, lanes = DeviceStorage(shape, gamma=gamma, device=device), shape.lanes
         self._alpha, self._beta_annealing = alpha, beta_annealing
         self._beta = beta
         self._beta_there = torch.full((), beta, dtype=torch.float64, device=device)  # the same value
-        self._tree = DeviceSumTree(lanes * capacity, device)
+        self._tree = DeviceSumTree(lanes * shape.capacity, device)
         self._max_priority = torch.ones((), dtype=torch.float64, device=device)  # p^alpha
         self._seen = torch.zeros(lanes, dtype=torch.int64, device=device)  # entries written at the last append
         self._prioritized = torch.zeros(lanes, dtype=torch.int64, device=device)  # entries below have a priority
@@ -114,6 +93,8 @@ class DeviceReplayBuffer:
         """Add one step of every lane; see `FrameStorage.append`."""
         self.storage.load(step)
         self._write()
+        if step.failed is not None and step.failed.any():
+            self.end_episodes(step.failed)
 
     def _write_step(self) -> None:
         self.storage.write()
@@ -163,7 +144,7 @@ class DeviceReplayBuffer:
         self.count_update()
 
     def set_priorities(self, sample: TensorSample, td_errors: Tensor) -> None:
-        """What `update_priorities` does on the device. Changes only the contents of tensors."""
+        """Do the part of `update_priorities` on the device. Changes only the contents of tensors."""
         usable = td_errors.isfinite() & (td_errors >= 0)
         priorities = (torch.where(usable, td_errors, 0.0).double() + EPSILON) ** self._alpha
         alive = self.storage.sampleable(sample.lanes, sample.entries)
@@ -172,12 +153,12 @@ class DeviceReplayBuffer:
         self._beta_there.add_(self._beta_annealing).clamp_(max=1.0)
 
     def count_update(self) -> None:
-        """What `update_priorities` does on the host."""
+        """Do the part of `update_priorities` on the host."""
         self._beta = min(1.0, self._beta + self._beta_annealing)
 
-    def end_episodes(self) -> None:
+    def end_episodes(self, which: NDArray[np.bool_] | None = None) -> None:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
-        self.storage.end_episodes()
+        self.storage.end_episodes(which)
         self._update_priorities()
 
     def survey(self) -> Survey:
@@ -202,7 +183,7 @@ class DeviceReplayBuffer:
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
         """Load the state of a replay on any device; see `Replay.load_state`."""
-        parts = checked_state(state, self.storage)
+        parts = checked_state(state, self.storage.shape)
         if parts is None:
             return False
         storage, sampler = parts

@@ -3,10 +3,14 @@
 `DeviceStorage` has the same contents, invariants and results as `FrameStorage`. So that the host never waits for the
 device, no shape depends on the contents: every step writes an entry and a final frame in every lane, and lanes that
 were not truncated write the latter to a spare slot behind the ring.
+
+A step from the host is packed into one block of pinned memory and reaches the device in a single copy. The tensors lie
+at the same addresses for every step, so that a CUDA graph can read them.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +19,80 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.buffers.device.packed_step import PackedStep
-from engine.buffers.frames import ACTION_LIMIT, check_actions, check_frames
-from engine.buffers.saved_arrays import Column
-from engine.buffers.stored import COLUMNS, CONTINUES, NO_ACTION, TERMINATED, TRUNCATED
-from engine.config.game import FrameDtype
+from engine.buffers.frames import check_actions, check_frames
 from engine.envs.lanes import PlayedStep
+from engine.runs.replay_file import CONTINUES, NO_ACTION, TERMINATED, TRUNCATED, Column, ReplayShape
+
+_ITEM = 8
+"""Bytes to which every field is aligned."""
+
+
+class PackedStep:
+    """The fields of a `PlayedStep` as tensors on `device`; later steps overwrite them."""
+
+    frames: Tensor
+    final_frames: Tensor
+    actions: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    masks: Tensor
+    final_masks: Tensor
+
+    def __init__(self, shape: ReplayShape, device: torch.device) -> None:
+        lanes, mask_actions = shape.lanes, shape.mask_actions
+        frames = ((lanes, *shape.frame_shape), getattr(torch, shape.frame_dtype))
+        self._fields: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            "actions": ((lanes,), torch.int64),
+            "rewards": ((lanes,), torch.float32),
+            "terminated": ((lanes,), torch.bool),
+            "truncated": ((lanes,), torch.bool),
+            "masks": ((lanes, mask_actions), torch.bool),
+            "final_masks": ((lanes, mask_actions), torch.bool),
+            "frames": frames,  # last, because they may be on the device already
+            "final_frames": frames,
+        }
+        if not mask_actions:
+            del self._fields["masks"], self._fields["final_masks"]
+        size = sum(_padded(shape, dtype) for shape, dtype in self._fields.values())
+        self._block = torch.zeros(size, dtype=torch.uint8, device=device)
+        for name, tensor in self._views(self._block).items():
+            setattr(self, name, tensor)
+
+    def load(self, step: PlayedStep) -> None:
+        """Copy a step, whose arrays may lie on the host or the device."""
+        arrays = {name: getattr(step, name) for name in self._fields}
+        there = {name: array for name, array in arrays.items() if isinstance(array, Tensor)}
+        here = {name: array for name, array in arrays.items() if name not in there}
+        if here:
+            self._load_from_host(here)
+        for name, tensor in there.items():
+            getattr(self, name).copy_(tensor, non_blocking=True)
+
+    def _load_from_host(self, arrays: dict[str, Any]) -> None:
+        # PyTorch reuses pinned memory, but not before the copies from it are done.
+        block = torch.empty(len(self._block), dtype=torch.uint8, pin_memory=self._block.device.type == "cuda")
+        end = 0
+        for name, tensor in self._views(block).items():
+            if name in arrays:
+                given = True if arrays[name] is None else arrays[name]  # without masks, all actions are legal
+                np.copyto(tensor.numpy(), given, casting="same_kind")
+                end = int(tensor.storage_offset()) * tensor.itemsize + tensor.nbytes
+        self._block[:end].copy_(block[:end], non_blocking=True)  # fields in between that are on the device come later
+
+    def _views(self, block: Tensor) -> dict[str, Tensor]:
+        views, start = {}, 0
+        for name, (shape, dtype) in self._fields.items():
+            size = math.prod(shape) * dtype.itemsize
+            views[name] = block[start : start + size].view(dtype).view(shape)
+            start += _padded(shape, dtype)
+        return views
+
+
+def _padded(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    """Bytes of a field, with those that align the next one."""
+    return -(-math.prod(shape) * dtype.itemsize // _ITEM) * _ITEM
+
 
 Array = NDArray[Any] | Tensor
 """Appended arrays may be on the host or already on the device."""
@@ -39,7 +111,7 @@ class TensorBatch:
 
 
 class DeviceColumn:
-    """A tensor as `saved_arrays.Column`: parts are copied to the host on access."""
+    """A tensor as a `Column`: parts are copied to the host on access."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
@@ -51,48 +123,29 @@ class DeviceColumn:
 
 
 class DeviceStorage:
-    """A ring of `capacity` entries for each of `lanes` lanes; arguments as for `FrameStorage`."""
+    """A ring of entries for each lane; arguments as for `FrameStorage`."""
 
-    def __init__(
-        self,
-        lanes: int,
-        capacity: int,
-        frame_shape: tuple[int, ...],
-        *,
-        stack: int,
-        n_step: int,
-        gamma: float,
-        action_limit: int = ACTION_LIMIT,
-        mask_actions: int = 0,
-        frame_dtype: FrameDtype = "uint8",
-        device: torch.device,
-    ) -> None:
-        if capacity <= n_step + stack:
-            raise ValueError(f"capacity must be more than n_step + stack ({n_step + stack}), got {capacity}")
-        self.lanes, self.capacity, self.frame_shape = lanes, capacity, frame_shape
-        self.frame_dtype = np.dtype(frame_dtype)
-        self.stack, self.n_step, self.device = stack, n_step, device
-        self.action_limit, self.mask_actions = action_limit, mask_actions
-        self._powers = torch.empty(n_step + 1, dtype=torch.float64, device=device)
+    def __init__(self, shape: ReplayShape, *, gamma: float = 0.99, device: torch.device) -> None:
+        self.shape, self.lanes, self.capacity = shape, shape.lanes, shape.capacity
+        self.stack, self.n_step, self.device = shape.stack, shape.n_step, device
+        self._powers = torch.empty(self.n_step + 1, dtype=torch.float64, device=device)
         self.gamma = gamma
-
-        def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
-
-        slots = capacity + 1
-        self.frames = zeros(lanes, slots, *frame_shape, dtype=getattr(torch, frame_dtype))
-        self._rows = _in_words(self.frames.view(lanes * slots, -1))
-        self.actions = zeros(lanes, slots)
-        self.rewards = zeros(lanes, slots, dtype=torch.float32)
-        self.ends = zeros(lanes, slots, dtype=torch.uint8)
-        self.episode_starts = zeros(lanes, slots)
-        self.masks = zeros(lanes, slots, mask_actions, dtype=torch.bool) if mask_actions else None
-        self.written, self._ended, self._open_start = zeros(lanes), zeros(lanes), zeros(lanes)
-        self.all_lanes = torch.arange(lanes, device=device)
-        self._step = PackedStep(lanes, frame_shape, getattr(torch, frame_dtype), mask_actions, device)
+        slots = self.capacity + 1
+        self._arrays = {
+            name: torch.zeros(stored.shape, dtype=getattr(torch, stored.dtypes[-1]), device=device)
+            for name, stored in shape.storage(slots).items()
+        }
+        self.frames, self.masks = self._arrays["frames"], self._arrays.get("masks")
+        self._rows = _in_words(self.frames.view(self.lanes * slots, -1))
+        self.actions, self.rewards = self._arrays["actions"], self._arrays["rewards"]
+        self.ends, self.episode_starts = self._arrays["ends"], self._arrays["episode_starts"]
+        self.written, self._ended = self._arrays["written"], self._arrays["ended"]
+        self._open_start = self._arrays["open_start"]
+        self.all_lanes = torch.arange(self.lanes, device=device)
+        self._step = PackedStep(shape, device)
         self._min_written = 0  # known without asking the device: steps, not counting final frames
         self._loaded_slots = 0  # of each ring, that a loaded state has filled
-        self._min_blank = 0  # the same when episodes were ended: the newest entry of each may be blank since then
+        self._min_blank = 0  # the same when all episodes were ended last, and steps since then in which one failed
 
     @property
     def gamma(self) -> float:
@@ -116,21 +169,23 @@ class DeviceStorage:
 
     @property
     def may_have_no_window(self) -> bool:
-        """Whether it is possible, as far as the host knows, that no n-step window is complete yet."""
+        """Return whether it is possible, as far as the host knows, that no n-step window is complete yet."""
         return self._min_written - self._min_blank <= self.n_step
 
     def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
         self.load(step)
         self.write()
+        if step.failed is not None and step.failed.any():
+            self.end_episodes(step.failed)
 
     def load(self, step: PlayedStep) -> None:
         """The first half of `append`: copy a step to the device. Raises `ValueError` for frames of another dtype or
         shape, and for actions of another dtype or, in an array, out of range."""
         for name, frames in (("frames", step.frames), ("final_frames", step.final_frames)):
-            check_frames(name, frames, (self.lanes, *self.frame_shape), self.frame_dtype)
+            check_frames(name, frames, self.shape)
         if isinstance(step.actions, np.ndarray):
-            check_actions(step.actions, self.action_limit)
+            check_actions(step.actions, self.shape.action_limit)
         elif step.actions.is_floating_point():
             raise ValueError(f"actions must be integers, got {step.actions.dtype}")
         self._step.load(step)
@@ -151,11 +206,13 @@ class DeviceStorage:
         torch.where(over, self.written - is_cut.long(), self._ended, out=self._ended)
         torch.where(over, self.written, self._open_start, out=self._open_start)
 
-    def end_episodes(self) -> None:
+    def end_episodes(self, which: NDArray[np.bool_] | None = None) -> None:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
         newest = self.written - 1
         slots, slots_before = newest % self.capacity, (newest - 1) % self.capacity
-        all_lanes, held = self.all_lanes, self.written > 0
+        all_lanes = self.all_lanes
+        ends_now = torch.ones_like(all_lanes, dtype=torch.bool) if which is None else self.to_device(which)
+        held = ends_now & (self.written > 0)
         is_open = held & (self.ends[all_lanes, slots] == CONTINUES)
         follows = is_open & (newest > self.episode_starts[all_lanes, slots])
         self.actions[all_lanes, slots] = torch.where(is_open, NO_ACTION, self.actions[all_lanes, slots])
@@ -163,8 +220,8 @@ class DeviceStorage:
         ends = self.ends[all_lanes, slots_before]
         self.ends[all_lanes, slots_before] = torch.where(follows, torch.full_like(ends, TRUNCATED), ends)
         self._ended.copy_(torch.where(follows, newest, torch.where(held & ~is_open, self.written, self._ended)))
-        self._open_start.copy_(self.written)
-        self._min_blank = self._min_written
+        torch.where(ends_now, self.written, self._open_start, out=self._open_start)
+        self._min_blank = self._min_written if which is None else self._min_blank + 1
 
     def complete(self) -> Tensor:
         """int64 [lanes]: entries numbered below this have a complete n-step window."""
@@ -205,21 +262,20 @@ class DeviceStorage:
 
     def state(self) -> dict[str, Column]:
         """The contents for a checkpoint, as from a `FrameStorage`. Waits for the device."""
-        written = self.written.cpu().numpy()
-        used = int(min(written.max(), self.capacity))
-        state: dict[str, Column] = {n: DeviceColumn(column[:, :used]) for n, column in self._columns().items()}
-        open_start = self._open_start.cpu().numpy()
-        return state | {"written": written, "ended": self._ended.cpu().numpy(), "open_start": open_start}
+        used = min(int(self.written.max()), self.capacity)
+        return {
+            name: DeviceColumn(tensor[:, :used]) if tensor.ndim > 1 else tensor.cpu().numpy()
+            for name, tensor in self._arrays.items()
+        }
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Load the state of a storage with the same options, from any device, which `checked_state` has checked."""
-        for name, column in self._columns().items():
-            for lane, held in zip(
-                column, state[name], strict=True
-            ):  # lane by lane: all at once would need the memory twice
+        """Load the state of a storage of the same shape, from any device, which `checked_state` has checked."""
+        for name, tensor in self._arrays.items():
+            if tensor.ndim == 1:
+                tensor.copy_(torch.from_numpy(state[name]))
+                continue
+            for lane, held in zip(tensor, state[name], strict=True):  # all at once would need the memory twice
                 lane[: len(held)] = torch.from_numpy(held)
-        for name, tensor in (("written", self.written), ("ended", self._ended), ("open_start", self._open_start)):
-            tensor.copy_(torch.from_numpy(state[name]))
         # Steps are what `append` counts; of a ring that has wrapped around, some are overwritten.
         has_wrapped = state["written"].max() > state["actions"].shape[1]
         steps = state["written"] if has_wrapped else (state["actions"] != NO_ACTION).sum(1)
@@ -233,9 +289,6 @@ class DeviceStorage:
             tensor = tensor.pin_memory()
         return tensor.to(self.device, non_blocking=True)
 
-    def _columns(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
-
     def _stacks(self, lanes: Tensor, entries: Tensor) -> Tensor:
         """Observations [batch, stack, *frame_shape]; the first frame of an episode is repeated before it."""
         back = torch.arange(self.stack - 1, -1, -1, device=self.device)
@@ -243,7 +296,7 @@ class DeviceStorage:
         numbers = torch.maximum(entries[:, None] - back, starts[:, None])
         rows = lanes[:, None] * (self.capacity + 1) + numbers % self.capacity
         found = self._rows.index_select(0, rows.flatten()).view(self.frames.dtype)
-        return found.view(len(lanes), self.stack, *self.frame_shape)
+        return found.view(len(lanes), self.stack, *self.shape.frame_shape)
 
     def _write(
         self, slots: Tensor, frames: Tensor, actions: Tensor, rewards: Tensor, ends: Tensor, masks: Tensor | None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.buffers.sum_tree import WIDTH, level_starts
-from engine.runtime.cuda_kernel import CudaKernel
+from engine.runtime.devices import CudaKernel
 
 _THREADS = 128
 _BLOCK = 1024

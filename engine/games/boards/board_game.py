@@ -6,8 +6,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from engine.config.capabilities import CommandOption, PersonKeys
 from engine.config.fields import ConfigError
-from engine.config.game import CommandOption, Game, Spec
+from engine.config.game import Game, Spec
 from engine.config.run_config import RunConfig
 
 BOARD_HELP = "board size in cells, width x height"
@@ -18,7 +19,9 @@ class BoardGame(Game):
 
     tasks = "board"
     person_options = {"board": CommandOption("board size of Snake or Tetris, without CHECKPOINT", "WxH")}
-    sample_bytes = 220
+    other_keys = ""
+    keys: ClassVar[PersonKeys]
+    """Those of `mario-tui play --human`."""
     limits: ClassVar[tuple[tuple[int, int], tuple[int, int]]]
     """Smallest and largest width, then height, in cells."""
 
@@ -52,6 +55,9 @@ class BoardGame(Game):
 
     def learned_apart(self, value: str) -> tuple[str, ...]:
         return self.tasks_of(value)
+
+    def keys_of_person(self, config: RunConfig) -> PersonKeys:
+        return self.keys
 
     def spec_for_all(self, specs: Sequence[Spec]) -> Spec:
         first, *_ = specs

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.config.game import Spec
-from engine.envs.lanes import Frames, VectorStep
+from engine.envs.lanes import Frames, Lanes, VectorStep
 from engine.games.boards.tensor_lanes import TensorStep
 from engine.games.boards.viewers import Viewer, Viewers
 from engine.protocol.messages import Thought
-from engine.runtime.cuda_graph import GraphedCall
+from engine.runtime.devices import GraphedCall
 
 
 class Board(Protocol):
@@ -37,7 +37,7 @@ class Board(Protocol):
     def load_state(self, state: dict[str, Tensor]) -> None: ...
 
 
-class BoardLanes:
+class BoardLanes(Lanes):
     """A batched board game with the interface of `engine.envs.lanes.Lanes`.
 
     Args:
@@ -81,7 +81,7 @@ class BoardLanes:
         self._no_task = np.full(self.lanes, -1, np.int64)
 
     @property
-    def masks(self) -> NDArray[np.bool_] | None:
+    def masks(self) -> NDArray[np.bool_] | None:  # type: ignore[override]  # found when it is asked for
         return self.board.masks.cpu().numpy() if self._masked else None
 
     def reset(self) -> Frames:
@@ -155,9 +155,6 @@ class BoardLanes:
         _, height, width = self.board.frame_shape
         return f"{width}x{height}"
 
-    def spread_starts(self) -> None:
-        pass  # all boards draw different random numbers anyway
-
     def rewind(self) -> None:
         self._viewers.clear()
         self.board.load_state(self._first)
@@ -168,8 +165,6 @@ class BoardLanes:
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         self._viewers.clear()
         self.board.load_state({name: torch.from_numpy(array) for name, array in state.items()})
-
-    def close(self) -> None: ...
 
     def _frames(self, frames: Tensor) -> Frames:
         if frames.shape[2:] != self._frame_size:

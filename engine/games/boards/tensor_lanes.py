@@ -1,21 +1,55 @@
-"""Common parts of the batched board games: the result of a step, and state.
-
-A step never waits for the device: no Python branch depends on a tensor's value, and all shapes are fixed.
+"""Common parts of the batched board games: the result of a step, as tensors and as arrays that a kernel writes, and
+state.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from engine.console.compiler.kernels import Array1, Array2, Array3
 from engine.errors import UserError
-from engine.games.boards.step_arrays import StepArrays
 from engine.runtime.stored_arrays import check_numbers, stored_array
+
+
+class StepArrays(NamedTuple):
+    """The fields of `engine.games.boards.tensor_lanes.TensorStep`, in its order. The cells of frames have one axis."""
+
+    frames: Array3[np.uint8]  # [lanes, planes, cells]
+    final_frames: Array3[np.uint8]
+    rewards: Array1[np.float32]
+    terminated: Array1[np.bool_]
+    truncated: Array1[np.bool_]
+    masks: Array2[np.bool_]
+    final_masks: Array2[np.bool_]
+    returns: Array1[np.float32]
+    lengths: Array1[np.int64]
+    score: Array1[np.int64]
+    from_start: Array1[np.bool_]
+
+
+def new_arrays(lanes: int, actions: int, frame_shape: tuple[int, int, int]) -> StepArrays:
+    """Arrays for one step, of which the kernel has to write every element."""
+    planes, height, width = frame_shape
+    return StepArrays(
+        frames=np.empty((lanes, planes, height * width), np.uint8),
+        final_frames=np.empty((lanes, planes, height * width), np.uint8),
+        rewards=np.empty(lanes, np.float32),
+        terminated=np.empty(lanes, np.bool_),
+        truncated=np.empty(lanes, np.bool_),
+        masks=np.empty((lanes, actions), np.bool_),
+        final_masks=np.empty((lanes, actions), np.bool_),
+        returns=np.empty(lanes, np.float32),
+        lengths=np.empty(lanes, np.int64),
+        score=np.empty(lanes, np.int64),
+        from_start=np.empty(lanes, np.bool_),
+    )
 
 
 @dataclass(frozen=True)
@@ -40,7 +74,7 @@ class TensorStep:
     from_start: Tensor  # bool [lanes], the episode began at the start of the game, not late in one
 
 
-class TensorLanes:
+class TensorLanes(ABC):
     """Base class of the batched board games: random numbers, and saving and loading of state.
 
     compiled: whether steps are compiled; otherwise they are made of tensor operations. Both give the same bits.
@@ -66,9 +100,9 @@ class TensorLanes:
         vars(self).update(state)
         self._bind()
 
+    @abstractmethod
     def _bind(self) -> None:
         """If steps are compiled, make the arguments of the kernel: options, and arrays in the memory of the state."""
-        raise NotImplementedError
 
     @property
     def masks(self) -> Tensor:

@@ -1,7 +1,4 @@
-"""Viewers: each follows one game of the batched board games, to draw it for people.
-
-The games store no colours. A viewer is told each action of its lane, and only while somebody watches.
-"""
+"""Viewers: each follows one game of the batched board games, to draw it for people, RGB uint8 `SCREEN_SHAPE`."""
 
 from __future__ import annotations
 
@@ -11,8 +8,23 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.games.boards.pictures import Picture
 from engine.protocol.messages import Thought
+
+Picture = NDArray[np.uint8]
+Colours = NDArray[np.float64]
+
+GROUND = np.array((24, 26, 33), np.float64)
+
+
+def paint(picture: Picture, colours: Colours, side: int, top: int, left: int) -> None:
+    """Paint cells [height, width, 3] as squares, those that are not ground with a dark edge on two sides."""
+    cells = colours.astype(np.uint8)
+    ground = (cells == GROUND).all(2)
+    pixels, filled = (each.repeat(side, axis=0).repeat(side, axis=1) for each in (cells, ~ground))
+    rows, columns = (np.arange(length) % side == 0 for length in filled.shape)
+    pixels[filled & (rows[:, None] | columns)] //= 2
+    picture[top : top + len(pixels), left : left + pixels.shape[1]] = pixels
+
 
 _MOST_STEPS = 1000
 """Steps after the last picture in which a viewer still follows its lane."""

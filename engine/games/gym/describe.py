@@ -6,38 +6,47 @@ It reads the options `ASKED_OF` as a JSON object from its standard input and wri
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import os
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import msgspec
 import numpy as np
 from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
 
 from engine.config.fields import ConfigError
 from engine.config.user_code import described_error
 from engine.errors import UserError
-from engine.games.gym.contract import legal_actions, observed, reset_result, shown, step_result
-from engine.games.gym.making import make_environment
+from engine.games.gym.environment import (
+    foreign,
+    legal_actions,
+    make_environment,
+    named_action,
+    observed,
+    reset_result,
+    shown,
+    sizes_of,
+    step_result,
+)
 from engine.games.gym.observations import Observations
-from engine.games.gym.spaces import MAX_ACTIONS, Spaces, Told, asked_of, parsed
-from engine.games.gym.view import View
+from engine.games.gym.options import View
+from engine.games.gym.spaces import MAX_ACTIONS, MEASURED_S, SUCCESS, Spaces, Speed, Told, asked_of, parsed
+from engine.runtime.processes import killed_with_parent, take_children
+from engine.runtime.stored_arrays import global_random_state, seed_global_random
 from engine.runtime.text import printable
+from engine.runtime.threads import CLOSE_S, call_within
 
-_STEPS = 10_000
-"""Random steps whose observations are averaged."""
-_SMALLEST_DEVIATION = 1e-6
-"""Numbers that deviate less count as constant: they are shifted, and not scaled."""
-_FARTHEST = 100.0
-"""Numbers of deviations beyond which a number is clipped. The deviations are those of random play, which a trained
-agent leaves far behind."""
-_CLOSE_S = 5.0
 _opened: list[gymnasium.Env[Any, Any]] = []
 _NAMES: dict[str, tuple[str, ...]] = {
     "CartPole": ("left", "right"),
@@ -49,7 +58,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "CliffWalking": ("up", "right", "down", "left"),
     "CliffWalkingSlippery": ("up", "right", "down", "left"),
     "Taxi": ("south", "north", "east", "west", "pick up", "drop off"),
-    "Blackjack": ("stick", "hit"),
 }
 """The names of actions that Gymnasium's documentation gives, by the name of an environment."""
 _MINATAR = {"n": "none", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
@@ -59,13 +67,27 @@ _KEYS = {" ": "space", "\r": "enter", "\t": "tab", 273: "up", 274: "down", 275: 
 
 
 def main() -> None:
+    killed_with_parent()
+    take_children(marked=True)
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the environment prints is no answer
     question = json.load(sys.stdin)
+
+    told = Told()
+
+    def hangs(call: str) -> None:
+        said = f"{question['env']}: {call}: no answer for {question['limit_s']:g} s (--step-timeout)"
+        answer.write(msgspec.json.encode(told if told.spaces else Told(failure=said)))  # while it is measured
+        answer.close()
+        os._exit(0)
+
+    calls = _Calls(question["limit_s"], hangs)
     warnings.simplefilter("ignore")
+    seed_global_random(0)
     try:
         asked = asked_of(question)
-        told = Told(parsed(spaces_of(asked).text()))  # nobody should have to read an answer that is refused
+        told = Told(parsed(spaces_of(asked, calls).text()))  # nobody should have to read an answer that is refused
+        told.speed = _speed(asked, calls)
     except ConfigError as error:
         told = Told(failure=error.reason, field=error.field)
         if error.field == "spaces":
@@ -74,10 +96,32 @@ def main() -> None:
         told = Told(failure=f"{question['env']}: {described_error(error)}")
     answer.write(msgspec.json.encode(told))
     answer.close()
-    closing = threading.Thread(target=_close, daemon=True)
-    closing.start()
-    closing.join(_CLOSE_S)
-    os._exit(0)  # whatever the environment has left running
+    call_within(CLOSE_S, _close)
+    os._exit(0)  # whatever the environment has left running, which `ask` ends
+
+
+class _Calls:
+    """Around each call of the environment: one that takes longer than `limit_s` seconds `hangs`."""
+
+    def __init__(self, limit_s: float, hangs: Callable[[str], None]) -> None:
+        self._limit_s, self._hangs = limit_s, hangs
+        self._under_way = dict[int, tuple[str, float]]()  # by thread
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._limit_s / 4))
+            for call, since in [*self._under_way.values()]:
+                if time.monotonic() - since > self._limit_s:
+                    self._hangs(call)
+
+    @contextlib.contextmanager
+    def __call__(self, call: str) -> Iterator[None]:
+        self._under_way[threading.get_ident()] = call, time.monotonic()
+        try:
+            yield
+        finally:
+            del self._under_way[threading.get_ident()]
 
 
 def _close() -> None:
@@ -86,23 +130,31 @@ def _close() -> None:
             made.close()
 
 
-def _open(*asked: str, **others: Any) -> gymnasium.Env[Any, Any]:
-    made = make_environment(*asked, **others)
+def _open(calls: _Calls, *asked: str, **others: Any) -> gymnasium.Env[Any, Any]:
+    with calls("make"):
+        made = make_environment(*asked, **others)
     _opened.append(made)
     return made
 
 
-def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
+def spaces_of(asked: tuple[str, str, str, bool], calls: _Calls) -> Spaces:
     """The spaces of an environment, which is made and reset. Raises `ConfigError` if it can't be played."""
-    env, env_args, env_import, normalize = asked
-    made = _open(env, env_args, env_import)
+    env, env_args, env_import, _ = asked
+    made = _open(calls, env, env_args, env_import)
     actions = made.action_space
-    if not isinstance(actions, Discrete):
-        raise ConfigError("env", f"{env}: its actions are {shown(actions)}; accepted: Discrete")
-    if not actions.n <= MAX_ACTIONS:
-        raise ConfigError("env", f"{env} has {actions.n:,} actions; accepted: up to {MAX_ACTIONS:,}")
+    if (found := sizes_of(actions)) is None:
+        accepted = "Discrete, MultiDiscrete, MultiBinary"
+        raise ConfigError("env", f"{env}: its actions are {shown(actions)}{foreign(actions)}; accepted: {accepted}")
+    sizes, firsts = found
+    count = math.prod(sizes)
+    if not count <= MAX_ACTIONS:
+        what = "actions" if isinstance(actions, Discrete) else "combinations of actions"
+        raise ConfigError("env", f"{env} has {count:,} {what}; accepted: up to {MAX_ACTIONS:,}")
+    if max(map(abs, firsts)) > 2**31:
+        raise ConfigError("env", f"{env}: its actions are {shown(actions)}; accepted: a start within 2^31")
     try:
-        given = made.reset(seed=0)
+        with calls("reset"):
+            given = made.reset(seed=0)
     except (Exception, SystemExit) as error:
         raise ConfigError("env", f"{env}: reset raises {described_error(error)}") from None
     try:
@@ -113,60 +165,103 @@ def spaces_of(asked: tuple[str, str, str, bool]) -> Spaces:
     spaces = msgspec.structs.replace(
         observed(env, made.observation_space),
         asked=asked,
-        actions=_action_names(made, int(actions.n)),
-        first_action=int(actions.start),
+        actions=_action_names(made, sizes, firsts),
+        **(
+            {"first_action": firsts[0]}
+            if isinstance(actions, Discrete)
+            else {"action_sizes": sizes, "action_firsts": firsts}
+        ),
         masked="action_mask" in info,
         step_limit=None if spec is None else spec.max_episode_steps,
         threshold=None if spec is None else _number(spec.reward_threshold),
         frames_per_s=_frames_per_s(made),
-        renders="rgb_array" in (made.metadata.get("render_modes") or ()) and _renders(env, env_args, env_import),
-        keys=_keys(made, actions),
+        renders="rgb_array" in (made.metadata.get("render_modes") or ()) and _renders(calls, env, env_args, env_import),
+        keys=_keys(made, actions) if isinstance(actions, Discrete) else {},
         **_done_by_itself(made.unwrapped),
     )
     parsed(spaces.text())
     seen = Observations(spaces, View(spaces.shape, "float32", 1))
     try:
         seen.checked(first)
-        legal = legal_actions(info, int(actions.n)) if spaces.masked else np.ones(1)
+        legal = legal_actions(info, count) if spaces.masked else np.ones(1)
     except (Exception, SystemExit) as error:
         raise ConfigError("env", f"{env}: after its reset: {described_error(error)}") from None
     try:
-        seen.checked(step_result(made.step(actions.start + np.int64(legal.argmax())))[0])
+        with calls("step"):
+            after = made.step(named_action(int(legal.argmax()), actions, spaces))
+        observation, *_, told = step_result(after)
+        seen.checked(observation)
     except (Exception, SystemExit) as error:
         raise ConfigError("env", f"{env}: in its first step: {described_error(error)}") from None
-    if normalize:
-        if spaces.kind != "vector":
-            raise ConfigError("normalize", f"must be off for {env}, whose observations are not vectors")
-        count = spaces.shape[0]
-        plain = msgspec.structs.replace(spaces, mean=(0.0,) * count, deviation=(1.0,) * count)  # so nothing is rounded
-        try:
-            mean, deviation = _statistics(made, Observations(plain, View(spaces.shape, "float32", 1)), actions)
-        except Exception as error:
-            raise ConfigError("env", f"{env}: in random play: {described_error(error)}") from None
-        spaces = msgspec.structs.replace(spaces, mean=mean, deviation=deviation, farthest=_FARTHEST)
-    return spaces
+    return msgspec.structs.replace(spaces, succeeds=any(name in told or name in info for name in SUCCESS))
 
 
-def _renders(*asked: str) -> bool:
-    """Whether an environment that says so can be made with pictures."""
+def _clock() -> NDArray[np.float64]:
+    """Seconds without those in which this thread has waited for a core, and seconds that this process has computed."""
+    waited_ns = 0
+    with contextlib.suppress(OSError, ValueError):  # only Linux tells it
+        waited_ns = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    return np.array([time.perf_counter() - waited_ns / 1e9, time.process_time()])
+
+
+def _speed(asked: tuple[str, str, str, bool], calls: _Calls) -> Speed:
+    """Play a reset and 32 steps, or as many as there is time for. An environment that waits is also played in two
+    threads at the same time, which must see the same."""
+    env, env_args, env_import, _ = asked
+
+    def played(made: gymnasium.Env[Any, Any], most: int = 32) -> list[Any]:
+        """What is seen."""
+        seen, over, until = list[Any](), True, time.perf_counter() + MEASURED_S
+        actions = copy.deepcopy(made.action_space)  # which a class may share
+        actions.seed(0)
+        while not seen or (len(seen) < most and time.perf_counter() < until):
+            if over:
+                with calls("reset"):
+                    _, info = reset_result(made.reset(seed=len(seen)))
+            action = actions.sample(np.asarray(info["action_mask"], np.int8) if "action_mask" in info else None)
+            with calls("step"):
+                observation, reward, terminated, truncated, info = step_result(made.step(action))
+            over = terminated or truncated
+            seen.append((repr(observation), reward, over))
+        return seen
+
     try:
-        _open(*asked, render_mode="rgb_array")
+        before, made = global_random_state(), _open(calls, env, env_args, env_import)  # its module was imported before
+        began = _clock()
+        alone = played(made)
+        taken_s, computed_s = (_clock() - began).tolist()
+    except (Exception, SystemExit):  # in training it is made anew
+        return Speed()
+    after, waits, threads = global_random_state(), computed_s < taken_s / 2, False
+    draws = not all(np.array_equal(array, after[name]) for name, array in before.items())
+    if waits and not draws:
+        with contextlib.suppress(Exception, SystemExit), ThreadPoolExecutor(2) as pool:
+            both = [pool.submit(lambda: played(_open(calls, env, env_args, env_import), len(alone))) for _ in range(2)]
+            threads = all(each.result() == alone[: len(each.result())] for each in both)
+    return Speed(step_s=max(0.0, taken_s) / len(alone), waits=waits, threads=threads, draws=draws)
+
+
+def _renders(calls: _Calls, *asked: str) -> bool:
+    """Return whether an environment that says so can be made with pictures."""
+    try:
+        _open(calls, *asked, render_mode="rgb_array")
     except ConfigError:
         return False
     return True
 
 
 def _number(value: Any) -> float | None:
-    """What an environment gives as a number, if it is one."""
+    """Return what an environment gives as a number, if it is one."""
     with contextlib.suppress(TypeError, ValueError):
         if math.isfinite(number := float(value)):
             return number
     return None
 
 
-def _action_names(made: gymnasium.Env[Any, Any], count: int) -> tuple[str, ...]:
-    """Names of actions, where the environment or Gymnasium's documentation gives them, else numbers."""
-    plain = made.unwrapped
+def _action_names(made: gymnasium.Env[Any, Any], sizes: tuple[int, ...], firsts: tuple[int, ...]) -> tuple[str, ...]:
+    """Names of actions, where the environment or Gymnasium's documentation gives them, else numbers, of combinations
+    each."""
+    plain, count = made.unwrapped, math.prod(sizes)
     names: Sequence[str] = ()
     with contextlib.suppress(Exception):
         names = [str(name).lower() for name in plain.get_action_meanings()]  # type: ignore[attr-defined]
@@ -178,11 +273,14 @@ def _action_names(made: gymnasium.Env[Any, Any], count: int) -> tuple[str, ...]:
     names = [printable(each) for each in names or _NAMES.get(name, ())]
     if len(names) != count or len(set(names)) != count or not all(0 < len(each) <= 40 for each in names):
         names = [str(number) for number in range(count)]
+        if len(sizes) > 1 and 2 * len(sizes) <= 40:
+            names = [" ".join(map(str, np.unravel_index(number, sizes) + np.array(firsts))) for number in range(count)]
+            names = names if max(map(len, names)) <= 40 else [str(number) for number in range(count)]
     return tuple(names)
 
 
 def _done_by_itself(game: Any) -> dict[str, Any]:
-    """What games of the Arcade Learning Environment and MinAtar do without being asked: skipped frames, repeated
+    """Return what games of the Arcade Learning Environment and MinAtar do without being asked: skipped frames, repeated
     actions."""
     if hasattr(game, "ale"):
         skipped, sticky = np.mean(game._frameskip), game.ale.getFloat("repeat_action_probability")
@@ -211,24 +309,6 @@ def _keys(made: gymnasium.Env[Any, Any], actions: Discrete[Any]) -> dict[str, in
             if len(together) < 2 and (name in _KEYS.values() or name == "" or (name.isalnum() and len(name) == 1)):
                 keys[name] = int(action) - int(actions.start)
     return {key: action for key, action in keys.items() if 0 <= action < actions.n}
-
-
-def _statistics(
-    made: gymnasium.Env[Any, Any], seen: Observations, actions: Discrete[Any]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each number of an observation while random legal actions are played."""
-    actions.seed(0)
-    found = []
-    observation, info = made.reset(seed=0)
-    for _ in range(_STEPS):
-        found.append(seen.checked(observation))
-        legal = (np.asarray(info["action_mask"]) != 0).astype(np.int8) if "action_mask" in info else None
-        observation, _, terminated, truncated, info = made.step(actions.sample(legal))
-        if terminated or truncated:
-            observation, info = made.reset()
-    exact = np.asarray(found, np.float64)  # in float32, rounding would give constants a deviation
-    deviation = exact.std(0)
-    return tuple(exact.mean(0).tolist()), tuple(np.where(deviation < _SMALLEST_DEVIATION, 1.0, deviation).tolist())
 
 
 if __name__ == "__main__":

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from engine.config.conditions import Conditions
+from engine.config.capabilities import CommandOption, Conditions, PersonKeys
 from engine.config.fields import ConfigError, must_be_one_of
-from engine.config.game import CommandOption, Game, PersonKeys, Preset, Spec
+from engine.config.game import Game, Preset, Spec
 from engine.config.run_config import RunConfig
-from engine.games.gym.keys import keys_of
-from engine.games.gym.options import GymOptions, options_of
-from engine.games.gym.spaces import CARTPOLE, ask, asked_of, label, parsed
-from engine.games.gym.view import view_of
+from engine.config.user_code import Question, answer
+from engine.games.gym.options import (
+    FALLBACK_STEPS,
+    MOST_WORKERS,
+    GymOptions,
+    View,
+    evaluation_limit,
+    options_of,
+    view_of,
+)
+from engine.games.gym.spaces import CARTPOLE, ask, asked_of, keys_of, label, parsed, speed_of
+from engine.protocol.outcome import Goal, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import torch
-
-    from engine.config.following import Following
+    from engine.config.reading import Following
     from engine.envs.lanes import Lanes
     from engine.envs.played_game import PersonControls, PlayedGame
 
 _SKIPPED = 4
 """Frames per action with `--max-of-two` (Mnih et al. 2015)."""
 _OF_IMAGES = {
+    "network": "auto",
     "n_step": 1,
     "batch_size": 128,
     "replay_ratio": 8.0,
@@ -39,40 +45,41 @@ _OF_IMAGES = {
 """Defaults for images, whose updates cost more. In a million frames of MinAtar's Asterix and Seaquest, three-step
 returns learn less than one-step returns, and a rate of 5e-4 a third or less of what 1e-4 learns
 (bench/experiments/further-figures.md)."""
-_SEEN = ("observation", "frame_stack", "normalize", "frame_skip", "max_of_two")
-_PLAYED = ("sticky_actions", "noop_max", "max_episode_steps")
-_ASKED = ("env", "env_args", "env_import", "spaces")
+
+_WITH_GOAL = Outcome(goal=Goal("success", "success"))
 
 
 class Gym(Game):
-    """See `engine.config.game`."""
+    """See `engine.config.game` and `engine.config.capabilities`."""
 
     name = "gym"
     options = GymOptions
     tasks = "env"
-    chosen_by_options = False
-    task_options = (*_ASKED, *_SEEN, *_PLAYED, "reward", "reward_scale", "life_ends")
-    network_options = ("env", "observation", "frame_stack", "network")
-    networks = ("mlp", "grid", "nature", "small", "impala")
-    takes_networks = True
-    policy_options = (*_ASKED, *_SEEN, *_PLAYED)
-    imports = ("env", "env_args", "env_import", "network")
+    networks = ("mlp", "mlp-128", "grid", "minatar", "nature", "small", "impala")
     played_options = {
-        name: CommandOption(f"of a policy from elsewhere that names {what} of somebody's own: {what} that you trust")
+        name: CommandOption(
+            f"of a policy from elsewhere that names {what} of somebody's own: {what} that you trust",
+            "MODULE:CLASS" if name == "network" else None,
+        )
         for name, what in {
             "env": "an environment", "env_args": "arguments", "env_import": "a function", "network": "a network",
         }.items()
+    } | {
+        "step_timeout": CommandOption("seconds that one call of an environment may take (default: 60)"),
+        "env_workers": CommandOption("what steps lanes: none (the process itself), threads, or so many processes"),
     }  # fmt: skip
     person_options = {name: how for name, how in played_options.items() if name != "network"}
-    sample_bytes = 400
+    other_keys = ""
+    lanes = "engine.games.gym.lanes:of_run"
     presets = {
-        # The agent of this program with the evaluation protocol of Machado et al. 2018: sticky actions, no end at the
-        # loss of a life, 30 minutes of 60 frames per second. Learns 8 samples per step, as Mnih et al. 2015.
+        # From Machado et al. 2018: sticky actions, no end at the loss of a life. 30 minutes of 60 frames per second, 8
+        # samples per step, as Mnih et al. 2015. docs/environments.md tells what differs.
         "atari": Preset(
-            "DQN on Atari, protocol of Machado et al. 2018",
+            "this agent on Atari, with sticky actions",
             {
                 "game": "gym",
                 "env": "ALE/Pong-v5",
+                "network": "auto",
                 "runner": "single",
                 "env_args": '{"frameskip": 1, "obs_type": "grayscale", "repeat_action_probability": 0.0}',
                 "frame_skip": 4,
@@ -95,13 +102,13 @@ class Gym(Game):
                 "eval_episodes": 8,
             },
         ),
-        # Young and Tian 2019, arXiv:1903.03176, appendix: their network has 16 filters and 128 units, and RMSProp.
+        # Young and Tian 2019, arXiv:1903.03176, and examples/dqn.py in github.com/kenjyoung/MinAtar.
         "minatar-paper": Preset(
-            "DQN as Young and Tian 2019 train it on MinAtar",
+            "the DQN of Young and Tian 2019",
             {
                 "game": "gym",
                 "env": "MinAtar/Breakout-v0",  # all six actions; sticky by itself, with a probability of 0.1
-                "network": "grid",
+                "network": "minatar",
                 "runner": "single",
                 "parallel_envs": 1,
                 "steps": 5_000_000,
@@ -109,14 +116,20 @@ class Gym(Game):
                 "replay_ratio": 32.0,
                 "buffer_size": 100_000,
                 "burnin": 5_000,
+                "optimizer": "rmsprop",
                 "learning_rate": 2.5e-4,
+                "learning_rate_schedule": "constant",
+                "gamma": 0.99,
                 "n_step": 1,
+                "double_q": False,
+                "advantage_learning": 0.0,
                 "sync_every": 1_000,
                 "tau": 1.0,
                 "policy_tau": 0.0,
+                "amp": False,
                 "prioritized_replay": False,
                 "epsilon": 0.1,
-                "epsilon_steps": 100_000,
+                "epsilon_steps": 105_000,  # theirs falls over 100,000 frames, after the 5,000 before learning
                 "eval_every": 100_000,
             },
         ),
@@ -124,6 +137,7 @@ class Gym(Game):
 
     def defaults(self) -> Mapping[str, Any]:
         return {
+            "network": "mlp-128",
             "gamma": 0.99,
             "n_step": 3,
             "batch_size": 64,
@@ -147,8 +161,18 @@ class Gym(Game):
             following.at_least("frame_skip", _SKIPPED, "max_of_two")
         values, asked = following.values, asked_of(following.values)
         if parsed(values["spaces"]).asked != asked and "spaces" not in following.given:  # given ones `check` refuses
-            following.set("spaces", CARTPOLE if asked == parsed(CARTPOLE).asked else ask(asked))
-        if parsed(values["spaces"]).kind == "image":
+            question = Question("env", asked[0], ask, (asked, values["step_timeout"]))
+            told, speed = (CARTPOLE, "{}") if asked == parsed(CARTPOLE).asked else answer(question)
+            following.set("spaces", told)
+            following.set("env_speed", speed)
+        spaces = parsed(values["spaces"])
+        if not (spaces.step_limit or values["max_episode_steps"]):
+            most = evaluation_limit(GymOptions(spaces=values["spaces"]))
+            following.notes.append(
+                f"{label(asked[0])} has no time limit: episodes end after {FALLBACK_STEPS:,} steps, in evaluations "
+                f"after {most:,}; --max-episode-steps sets another limit"
+            )
+        if spaces.kind == "image":
             for name, value in _OF_IMAGES.items():
                 following.set(name, value, "env")
 
@@ -158,6 +182,14 @@ class Gym(Game):
         if spaces.asked != asked_of(config.values()):
             raise ConfigError("spaces", "must be those of its environment")
         view = view_of(options)
+        speed_of(options.env_speed)
+        workers = options.env_workers
+        if workers not in ("auto", "none", "threads") and not (
+            workers.isdecimal() and 1 <= int(workers) <= MOST_WORKERS
+        ):
+            raise ConfigError(
+                "env_workers", f"must be auto, none, threads or a number from 1 to {MOST_WORKERS}, got {workers!r}"
+            )
         if options.frame_skip > 1 and spaces.frame_skip > 1:
             raise ConfigError(
                 "max_of_two" if options.max_of_two else "frame_skip",
@@ -177,7 +209,9 @@ class Gym(Game):
                     raise ConfigError(name, f"must be {off}, because {options.env} masks actions, got {given:g}")
         if options.max_of_two and options.frame_skip == 1:
             raise ConfigError("max_of_two", "needs --frame-skip 2 or more")
-        fitting = _fitting(view.frame_shape)
+        if options.normalize and spaces.kind == "image" and not spaces.numbers:
+            raise ConfigError("normalize", f"must be off for {options.env}, whose observations have no vectors")
+        fitting = _fitting(view)
         if options.network not in ("auto", *fitting) and ":" not in options.network:
             raise ConfigError("network", must_be_one_of(("auto", *fitting, "MODULE:CLASS"), options.network))
 
@@ -191,6 +225,8 @@ class Gym(Game):
             hold=1,
             masked=spaces.masked,
             frame_dtype=view.dtype,
+            normalized=options.normalize and not spaces.mean,
+            numbers=spaces.numbers,
         )
 
     def action_names(self, config: RunConfig) -> list[str]:
@@ -198,10 +234,13 @@ class Gym(Game):
 
     def network(self, config: RunConfig) -> str:
         options = options_of(config)
-        return _fitting(view_of(options).frame_shape)[0] if options.network == "auto" else options.network
+        return _fitting(view_of(options))[0] if options.network == "auto" else options.network
 
-    def tasks_of(self, value: str) -> tuple[str, ...]:
-        return (value,)
+    def outcome_of(self, config: RunConfig) -> Outcome:
+        return _WITH_GOAL if parsed(options_of(config).spaces).succeeds else self.outcome
+
+    def solved_at(self, config: RunConfig) -> float | None:
+        return parsed(options_of(config).spaces).threshold
 
     def task_label(self, value: str) -> str:
         return label(value)
@@ -209,29 +248,15 @@ class Gym(Game):
     def starts_slowly(self, config: RunConfig) -> bool:
         return True
 
-    def make_lanes(
-        self,
-        config: RunConfig,
-        lanes: int,
-        *,
-        threads: int,
-        seed: int,
-        device: torch.device | None = None,
-        once: bool = False,
-    ) -> Lanes:
-        from engine.games.gym.lanes import GymLanes
-
-        options = options_of(config)
-        if once:  # as in `eval`, a lost life does not empty the frame stack
-            options = dataclasses.replace(options, life_ends=False)
-        return GymLanes(options, config.spec, lanes, seed=seed)
-
     def lanes_of_policy(
         self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
     ) -> Lanes:
-        from engine.config.tasks import config_of_policy
+        from engine.config.reading import config_of_policy
+        from engine.games.gym.lanes import of_run
 
-        return self.make_lanes(config_of_policy(_with_chosen_code(metadata, others)), lanes, threads=threads, seed=seed)
+        known = _with_chosen_code(metadata, others)
+        own = {name: known[name] for name in ("step_timeout", "env_workers") if name in known}
+        return of_run(config_of_policy(known).changed(**own), lanes, threads=threads, seed=seed, evaluation=True)
 
     def trained_conditions(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         sticky = metadata["sticky_actions"] or parsed(metadata["spaces"]).sticky_actions
@@ -253,7 +278,7 @@ class Gym(Game):
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
         from engine.config.reading import make_config
         from engine.evaluation.stepped_game import game_of_person
-        from engine.games.gym.person import GymPerson
+        from engine.games.gym.lanes import GymPerson
 
         options = options_of(make_config({"game": self.name, **others}))
         spaces = parsed(options.spaces)
@@ -274,8 +299,11 @@ def _with_chosen_code(metadata: Mapping[str, Any], chosen: Mapping[str, Any]) ->
     return {**known, "spaces": spaces.text()}
 
 
-def _fitting(frame_shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Networks that fit frames of this shape, the default first."""
-    if len(frame_shape) == 1:
-        return ("mlp",)
-    return ("grid", "impala") if min(frame_shape[-2:]) < 36 else ("nature", "small", "impala")
+def _fitting(view: View) -> tuple[str, ...]:
+    """Networks that fit frames of this view, the default first."""
+    if len(view.frame_shape) == 1:
+        return ("mlp", "mlp-128")
+    side = min(view.frame_shape[-2] - view.number_rows, view.frame_shape[-1])
+    if side >= 36:
+        return ("nature", "small", "impala")
+    return ("grid", "impala") if side < 3 or view.number_rows else ("grid", "minatar", "impala")

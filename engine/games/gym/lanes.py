@@ -1,85 +1,88 @@
-"""Lanes of a Gymnasium environment."""
+"""Lanes of a Gymnasium environment, for trainers and for a person."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-import threading
-import time
-from collections.abc import Callable, Iterable
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.config.game import Spec
-from engine.envs.lanes import Frames, VectorStep
-from engine.games.gym.lane import Lane
-from engine.games.gym.making import make_environment
-from engine.games.gym.observations import Observations
-from engine.games.gym.options import FALLBACK_STEPS, GymOptions
-from engine.games.gym.spaces import label, parsed
-from engine.games.gym.view import view_of
+from engine.config.run_config import RunConfig
+from engine.envs.lanes import Frames, Lanes, VectorStep
+from engine.envs.played_game import PersonControls
+from engine.evaluation.stepped_game import PersonPlayer
+from engine.games.gym.options import GymOptions, evaluation_limit, options_of
+from engine.games.gym.spaces import EnvironmentKeys, label, parsed
+from engine.games.gym.workers import HERE, Way, chosen_way, places
 from engine.protocol.messages import Thought
+from engine.runtime.threads import user_calls
 
 _LOG = logging.getLogger(__name__)
-_SLOW_S, _SLOWEST_S = 3.0, 10.0
-"""Seconds after which a step is said to hang: at first, and where steps have been slow. Processes that give no
-heartbeat are ended somewhat later."""
+_said = set[Way]()
 
 
-class GymLanes:
-    """Environments of one kind, stepped one after the other; see `engine.envs.lanes.Lanes`."""
+class GymLanes(Lanes):
+    """Environments of one kind, stepped in some `way`; see `engine.envs.lanes.Lanes`."""
 
-    def __init__(self, options: GymOptions, spec: Spec, lanes: int, *, seed: int) -> None:
+    def __init__(self, options: GymOptions, spec: Spec, lanes: int, *, seed: int, way: Way = HERE) -> None:
         self.lanes, self.spec, self._options = lanes, spec, options
-        self._spaces = parsed(options.spaces)
-        observations = Observations(self._spaces, view_of(options))
-        make = maker(options)
-        self._lanes = [Lane(lane, make, options, self._spaces, observations, seed) for lane in range(lanes)]
+        user_calls.limit_s, user_calls.step_s = options.step_timeout, 2 * lanes * options.step_timeout
+        self._places, self._numbers, self._results, self._lanes = places(options, spec, lanes, seed, way)
+        self._call("make")
         self._no_task = np.full(lanes, -1, np.int64)
         self._none = np.zeros((lanes, 0), np.float64)
-        self.masks: NDArray[np.bool_] | None = None
-        self._largest = np.full(spec.frame_shape, 1e-3, np.float32) if self._spaces.kind != "image" else None
-        self._watch = _Watch(label(options.env), self._lanes)
+        self.masks = None
+        is_image = parsed(options.spaces).kind == "image"
+        self._largest = None if is_image else np.full(spec.frame_shape, 1e-3, np.float32)
+
+    def _call(self, name: str, *by_lane: list[Any]) -> list[Any]:
+        """Call a method in all places; `by_lane`: arguments, of which each place gets those of its lanes. Returns the
+        results."""
+        for place, numbers in zip(self._places, self._numbers, strict=True):
+            place.send(name, *([each[number] for number in numbers] for each in by_lane))
+        found, errors = [], list[Exception]()
+        for place in self._places:  # all, so that none has an answer left
+            try:
+                found.append(place.receive())
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return found
+
+    def _in_order(self, found: list[Any]) -> list[Any]:
+        """Results of places, each a list with one for each of its lanes, by lane."""
+        if len(found) == 1:
+            return list(found[0])
+        by_lane = [None] * self.lanes
+        for place, numbers in zip(found, self._numbers, strict=True):
+            for each, number in zip(place, numbers, strict=True):
+                by_lane[number] = each
+        return by_lane
 
     def reset(self) -> Frames:
-        frames, masks = self._begin(range(self.lanes))
+        self._call("reset")
         self._returns, self._lengths = np.zeros(self.lanes), np.zeros(self.lanes, np.int64)
-        self.masks = np.stack(masks) if self.spec.masked else None
-        return np.stack(frames)
-
-    def _begin(self, lanes: Iterable[int]) -> tuple[list[Any], list[Any]]:
-        """Begin an episode in some lanes. Returns its first frame and mask in each."""
-        begun = []
-        for lane in lanes:
-            with self._watch.at(lane, "reset"):
-                begun.append(self._lanes[lane].begin())
-        return [frame for frame, _ in begun], [mask for _, mask in begun]
+        self._last, self._rests = np.zeros(self.lanes, np.bool_), np.zeros(self.lanes, np.bool_)
+        self.masks = self._results.masks.copy() if self.spec.masked else None
+        return self._results.frames.copy()
 
     def step(self, actions: NDArray[np.int64]) -> VectorStep:
-        moved = []
-        for lane, action in enumerate(actions.tolist()):
-            with self._watch.at(lane):
-                moved.append(self._lanes[lane].step(action))
-        rewards = np.array([each.reward for each in moved])
-        over = np.array([each.terminated or each.truncated for each in moved])
-        lost = np.array([each.life_lost for each in moved]) & self._options.life_ends
-        self._returns, self._lengths = self._returns + rewards, self._lengths + 1
-        final_frames = np.stack([each.frame for each in moved])
-        final_masks = np.stack([each.mask for each in moved]) if self.spec.masked else None  # type: ignore[misc]
-        frames, masks = final_frames, final_masks
+        rests, results, masked = self._rests, self._results, self.spec.masked
+        moved = self._in_order(self._call("step", actions.tolist(), rests.tolist(), self._last.tolist()))
+        rewards, terminated, truncated, own_steps, life_lost, failed, success = map(np.array, zip(*moved, strict=True))
+        over, lost = terminated | truncated, life_lost & self._options.life_ends
+        self._returns, self._lengths = self._returns + rewards, self._lengths + ~rests
         step_returns, step_lengths = self._returns, self._lengths
+        frames = final_frames = results.frames.copy()
+        self.masks = final_masks = results.masks.copy() if masked else None
         if over.any():
-            frames = final_frames.copy()
-            ended = np.flatnonzero(over)
-            first, first_masks = self._begin(ended.tolist())
-            frames[ended] = first
-            if masks is not None:
-                masks = masks.copy()
-                masks[ended] = first_masks
+            self._rests = rests | (over & self._last & ~failed)
+            final_frames, final_masks = results.final_frames.copy(), results.final_masks.copy() if masked else None
             self._returns, self._lengths = np.where(over, 0, self._returns), np.where(over, 0, self._lengths)
-        self.masks = masks
         if self._largest is not None:
             np.maximum(self._largest, np.abs(frames).max(0), out=self._largest)
         agent = np.sign(rewards) if self._options.reward == "sign" else rewards
@@ -87,100 +90,90 @@ class GymLanes:
             frames=frames,
             final_frames=final_frames,
             rewards=(agent * self._options.reward_scale).astype(np.float32),
-            terminated=np.array([each.terminated for each in moved]) | lost,
-            truncated=np.array([each.truncated for each in moved]),
+            terminated=terminated | lost,
+            truncated=truncated,
             returns=step_returns,
             lengths=step_lengths,
             results=self._none,
-            success=np.zeros(self.lanes, np.bool_),
-            from_start=~(lost | np.array([each.failed for each in moved])),
+            success=success,
+            from_start=~(lost | failed),
             tasks=self._no_task,
-            game_frames=sum(each.own_steps for each in moved) if self._options.frame_skip > 1 else 0,
-            masks=masks,
+            game_frames=int(own_steps.sum()) if self._options.frame_skip > 1 else 0,
+            masks=self.masks,
             final_masks=final_masks,
+            failed=failed,
         )
 
-    def set_curriculum_level(self, level: float) -> None:
-        pass  # there is no curriculum
+    def rest_after(self, last: NDArray[np.bool_]) -> None:
+        self._last = last
 
     def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
-        with self._watch.at(lane, "render"):
-            return self._lanes[lane].picture(self._largest)
-
-    def facts(self, lane: int) -> dict[str, int]:
-        return {}
+        place = self._places[lane % len(self._places)]
+        place.send("picture", lane // len(self._places), self._largest)
+        drawn: NDArray[np.uint8] = place.receive()
+        return drawn
 
     def task_of(self, lane: int) -> str:
         return self._options.env
 
-    def spread_starts(self) -> None:
-        pass  # each episode has a seed of its own
-
     def rewind(self) -> None:
-        for lane in self._lanes:
-            lane.rewind()
+        self._call("rewind")
 
     def state(self) -> dict[str, NDArray[Any]]:
-        return {"episodes": np.array([lane.episode for lane in self._lanes])}
+        return {"episodes": np.array(self._in_order(self._call("episodes")))}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> Frames:
         """An environment's state can't be saved: this begins the episodes that come next."""
         episodes = state["episodes"]
         if episodes.shape != (self.lanes,) or episodes.dtype != np.int64 or not (episodes >= 0).all():
             raise ValueError(f"episodes must be {self.lanes} numbers of at least 0")
-        for lane, episode in zip(self._lanes, episodes.tolist(), strict=True):
-            lane.episode = episode
+        self._call("load", episodes.tolist())
         return self.reset()
 
     def close(self) -> None:
-        self._watch.close()
-        for lane in self._lanes:
-            lane.close()
+        for place in self._places:
+            place.close()
 
 
-def maker(options: GymOptions) -> Callable[[], gymnasium.Env[Any, Any]]:
-    """Makes the environment that the options name."""
-    others: dict[str, Any] = {}
-    if parsed(options.spaces).renders:
-        others["render_mode"] = "rgb_array"
-    if limit := options.max_episode_steps or (None if parsed(options.spaces).step_limit else FALLBACK_STEPS):
-        others["max_episode_steps"] = limit
-    return lambda: make_environment(options.env, options.env_args, options.env_import, **others)
+def of_run(
+    config: RunConfig,
+    lanes: int,
+    *,
+    threads: int,
+    seed: int,
+    device: object = None,
+    evaluation: bool = False,
+) -> GymLanes:
+    """Make the lanes of a run; see `engine.envs.factory.MakeLanes`. Frames are arrays wherever the run learns."""
+    options = options_of(config)
+    if evaluation:  # as in `eval`, a lost life does not empty the frame stack
+        options = dataclasses.replace(options, life_ends=False, max_episode_steps=evaluation_limit(options))
+    way = chosen_way(options, lanes, threads)
+    if options.env_workers == "auto" and way not in _said:
+        _said.add(way)
+        _LOG.info(f"{label(options.env)}: lanes are stepped in {way} (--env-workers auto)")
+    return GymLanes(options, config.spec, lanes, seed=seed, way=way)
 
 
-class _Watch:
-    """Says in which lane and step an environment hangs. What waits for this process ends it then."""
+class GymPerson(PersonPlayer):
+    """A person playing an environment. An episode waits for the first key."""
 
-    def __init__(self, name: str, lanes: list[Lane]) -> None:
-        self._name, self._lanes = name, lanes
-        self._lane, self._since, self._what = -1, 0.0, ""
-        self._slow_s, self._has_told = _SLOW_S, False
-        self._closed = threading.Event()
-        threading.Thread(target=self._look, name="watch", daemon=True).start()
+    def __init__(self, lanes: Lanes, seed: int, keys: EnvironmentKeys, controls: PersonControls) -> None:
+        super().__init__(lanes, seed)
+        self._keys, self._controls = keys, controls
+        self.paced = keys.person.held
+        self._pressed: list[int] = []
+        self._begun = False
 
-    def at(self, lane: int, what: str = "") -> _Watch:
-        """Watches the lane until the end of the `with` block. `what` it does; empty: the next step."""
-        self._lane, self._since, self._what = lane, time.monotonic(), what
-        return self
+    def on_tick(self, presses: list[int]) -> None:
+        self._begun |= bool(presses)
+        self._pressed += presses
 
-    def __enter__(self) -> None: ...
+    def action(self) -> int | None:
+        if not self.paced:
+            return self._legal(self._pressed.pop(0)) if self._pressed else None
+        return self._legal(self._controls.buttons) if self._begun else None
 
-    def __exit__(self, *_: object) -> None:
-        self._lane = -1
-        if self._has_told:  # it was only slow, and is likely to be so again
-            self._slow_s = min(_SLOWEST_S, max(self._slow_s, 2 * (time.monotonic() - self._since)))
-            self._has_told = False
-
-    def _look(self) -> None:
-        told = 0.0
-        while not self._closed.wait(1.0):
-            lane, since, what = self._lane, self._since, self._what
-            if lane >= 0 and since != told and (silent_s := time.monotonic() - since) > self._slow_s:
-                told, self._has_told, at = since, True, self._lanes[lane]
-                _LOG.warning(
-                    "%s: lane %d, episode %s, %s: no answer for %.0f s",
-                    self._name, lane, f"{at.episode:,}", what or f"step {at.steps + 1:,}", silent_s,
-                )  # fmt: skip
-
-    def close(self) -> None:
-        self._closed.set()
+    def _legal(self, buttons: int) -> int | None:
+        action, masks = self._keys.action(buttons), self._lanes.masks
+        return action if action is None or masks is None or masks[0, action] else None

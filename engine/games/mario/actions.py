@@ -1,10 +1,10 @@
-"""What an agent sees and does in Super Mario Bros. Imports nothing heavy, because the command line uses it."""
+"""The actions, frames and stages of Super Mario Bros. Imports nothing heavy, because the command line uses it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.config.joypad import DOWN, LEFT, RIGHT, UP, A, B
+from engine.config.capabilities import DOWN, LEFT, RIGHT, UP, A, B
 from engine.errors import UserError
 
 STACK = 4
@@ -53,9 +53,26 @@ def _byte(action: str) -> int:
 
 
 def why_invalid(actions: str) -> str:
-    """What is wrong with an option value for actions (`must be ..., got ...`); empty if nothing is."""
+    """Return what is wrong with an option value for actions (`must be ..., got ...`); empty if nothing is."""
     for name in action_names(actions):
         if not all(button in _BUTTONS for button in name.split("+")):
             sets, buttons = ", ".join(ACTION_SETS), ", ".join(_BUTTONS)
             return f"must be one of {sets}, or a list such as noop,right,right+A of {buttons}, got {name!r}"
     return ""
+
+
+STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5))
+WHOLE_GAME, RANDOM_STAGES = "game", "random"
+
+
+def stages_of(name: str) -> tuple[str, ...]:
+    """Stages at which episodes begin for `1-2`, `1-1,1-2`, `game` or `random`.
+
+    Raises `UserError` that continues the option's name: `must be ..., got ...`.
+    """
+    if name in (WHOLE_GAME, RANDOM_STAGES):
+        return STAGES if name == RANDOM_STAGES else ("1-1",)
+    stages = tuple(part.strip() for part in name.split(","))
+    if not set(stages) <= set(STAGES) or len(set(stages)) < len(stages):
+        raise UserError(f"must be 1-1 to 8-4, game, random, or different stages such as 1-1,1-2, got {name!r}")
+    return stages

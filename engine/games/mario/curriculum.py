@@ -1,4 +1,4 @@
-"""Mario's curriculum: stages that join one after the other; see `engine.envs.curriculum`."""
+"""Mario's curriculum: stages that join one after the other; see `engine.envs.lanes`."""
 
 from __future__ import annotations
 

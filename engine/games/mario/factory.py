@@ -8,27 +8,35 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.run_config import RunConfig
-from engine.emulators.view import VIEWS
+from engine.console.view import VIEWS
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import options_of
 from engine.games.mario.task import STALL_STEPS, MarioTask
 
 
-def of_run(config: RunConfig, lanes: int, *, threads: int, seed: int, once: bool) -> MarioLanes:
-    """The lanes of a run, or with `once` of its evaluations; see `engine.config.game.Game.make_lanes`."""
+def of_run(
+    config: RunConfig,
+    lanes: int,
+    *,
+    threads: int,
+    seed: int,
+    device: object = None,
+    evaluation: bool = False,
+) -> MarioLanes:
+    """Make the lanes of a run; see `engine.envs.factory.MakeLanes`. Frames are arrays wherever the run learns."""
     options = options_of(config)
-    task = make_eval_task(config) if once else make_task(config)
-    ends_at_loops = options.reward == "progress" and not once and not task.whole_game
+    task = make_eval_task(config) if evaluation else make_task(config)
+    ends_at_loops = options.reward == "progress" and not evaluation and not task.whole_game
     return MarioLanes(
         dataclasses.replace(task, ends_at_loops=ends_at_loops),
         lanes,
         emulator=options.emulator,
         threads=threads,
         seed=seed,
-        restart=not once,
-        stage_per_lane=once,
+        restart=not evaluation,
+        stage_per_lane=evaluation,
         rom=None if options.rom is None else Path(options.rom),
-        start_states=0.0 if once else options.start_states,
+        start_states=0.0 if evaluation else options.start_states,
     )
 
 
@@ -75,6 +83,7 @@ def make_task(config: RunConfig) -> MarioTask:
         frame_skip=options.frame_skip,
         swim_strokes=options.swim_strokes,
         sticky=options.sticky_actions,
+        sticky_frames=options.sticky_frames,
         noop_max=options.noop_max,
         view=VIEWS[options.observation],
     )

@@ -3,67 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from engine.config.conditions import Conditions
+from engine.config.capabilities import MOVE_KEYS, SELECT, START, A, B, CommandOption, Conditions, Fresh, PersonKeys
+from engine.config.features import feature, place_of_feature
 from engine.config.fields import ConfigError
-from engine.config.following import Following
-from engine.config.game import CommandOption, Distillation, Game, PersonKeys, Spec
-from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
+from engine.config.game import Game, Spec, options_with
+from engine.config.reading import Following
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
-from engine.games.mario.actions import ACTION_SETS, HOLD, STACK, action_names, most_similar, why_invalid
-from engine.games.mario.options import MarioOptions, options_of
-from engine.games.mario.stages import STAGES, WHOLE_GAME, stages_of
+from engine.games.mario.actions import (
+    HOLD,
+    STACK,
+    STAGES,
+    WHOLE_GAME,
+    action_names,
+    most_similar,
+    stages_of,
+    why_invalid,
+)
+from engine.games.mario.options import MOST_NOOPS, MarioOptions, options_of
 from engine.protocol.outcome import Goal, Outcome, Result
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
 
-    from engine.distillation.search import Search
-    from engine.envs.curriculum import Curriculum
-    from engine.envs.guide import Guide
-    from engine.envs.lanes import Lanes
+    from engine.envs.lanes import Curriculum, Guide, Lanes
     from engine.envs.played_game import PersonControls, PlayedGame
 
 _CURRICULUM_STAGES = "1-1,1-2,1-3,1-4"
-_SEEN = ("observation", "frame_skip", "swim_strokes")
 
 
 class Mario(Game):
-    """See `engine.config.game`."""
+    """See `engine.config.game` and `engine.config.capabilities`."""
 
     name = "mario"
     options = MarioOptions
     tasks = "stage"
-    task_options = ("stage", "rom", "reward", "curriculum", "actions", "observation", "swim_strokes", "frame_skip")
-    of_policy = ("observation", "frame_skip", "swim_strokes", "network")
-    network_options = ("actions", "observation", "network")
     networks = ("nature", "small")
     of_earlier_policies = {"reward": "progress"}  # which distilled ones did not tell
-    policy_options = ("stage", "reward", "emulator", "actions", "observation", "frame_skip", "swim_strokes")
-    state_options = ("emulator",)
-    evaluation_options = ("noop_max", "eval_noop_min", "eval_noop_max", "eval_epsilon", "eval_sticky_actions")
-    person_keys = PersonKeys(
-        {**MOVE_KEYS, "z": B, "x": A, "o": B, "p": A, "enter": START, "tab": SELECT},
-        {"arrows or WASD": "move", "x or p": "jump (A)", "z or o": "run, fire (B)", "enter": "start"},
-        held=True,
-        brief="in Mario x jumps, z runs",
-    )
+    other_keys = "in Mario x jumps, z runs"
+    lanes = "engine.games.mario.factory:of_run"
     stages = STAGES
     outcome = Outcome(
-        results=(Result("x_pos", "x"), Result("score", "score"), Result("time_left", "time left")),
+        results=(Result("x_pos", "x", place=64), Result("score", "score"), Result("time_left", "time left")),
         goal=Goal("flag", "flag"),
         judged_by="goal",
         task="stage",
         tasks=STAGES,
     )
     stages_of_world = 4
+    whole_task = WHOLE_GAME
     judged = {
         "0 to 30 no-ops": ("native", Conditions()),
         "31 to 120 no-ops": ("native", Conditions(noop_min=31, noop_max=120)),
@@ -79,37 +70,9 @@ class Mario(Game):
         "rom": CommandOption("cartridge file, iNES (default: the one in gym-super-mario-bros)", "FILE"),
     }
     person_options = played_options
-    distillation = Distillation(
-        network="nature",  # cleared 96 % of 600 episodes of six stages after 11 minutes, `small` after 26
-        lanes=8,
-        must_agree=("actions", *_SEEN),
-        copied=("reward", "emulator", "actions", *_SEEN),
-        searched=STAGES,
-        untaught=(WHOLE_GAME,),
-        options={
-            "network": CommandOption(
-                "Mario's network, as in training; small takes 0.7 times as long per update, but needs more of them "
-                "(default: nature)",
-                "{small,nature}",
-            ),
-            "actions": CommandOption(
-                "actions of Mario's stages without a policy, as in training: right-only, simple, complex, or a list "
-                f"(default: {MarioOptions.actions})",
-                "SET",
-            ),
-            "noop_max": CommandOption(
-                "maximum number of no-op frames at the start of Mario's training episodes; evaluations keep "
-                f"{Conditions().noop_max} (default: {MarioOptions.noop_max})"
-            ),
-            "rom": played_options["rom"],
-        },
-        search_options=("actions",),
-        told=("noop_max",),
-    )
-    sample_bytes = 30
 
     def defaults(self) -> Mapping[str, Any]:
-        return {"advantage_learning": 0.5, "final_advantage_learning": 0.95}  # table
+        return {"advantage_learning": 0.5, "final_advantage_learning": 0.95, "sticky_frames": True}  # table
 
     def spec(self, config: RunConfig) -> Spec:
         options = options_of(config)
@@ -150,9 +113,11 @@ class Mario(Game):
             )
 
     def check_files(self, config: RunConfig) -> None:
+        if options_of(config).guide:
+            place_of_feature("guide", "--guide")
         rom = options_of(config).rom
         if rom is not None:
-            from engine.emulators.cartridge import load_cartridge  # imports NumPy only if needed
+            from engine.console.cartridge import load_cartridge  # imports NumPy only if needed
 
             try:
                 load_cartridge(rom)
@@ -160,7 +125,7 @@ class Mario(Game):
                 raise UserError(f"--rom: {error}") from None
 
     def files(self, config: RunConfig) -> dict[str, bytes]:
-        from engine.emulators.cartridge import read_cartridge
+        from engine.console.cartridge import read_cartridge
 
         rom = options_of(config).rom
         return {} if rom is None else {"rom": read_cartridge(Path(rom))}
@@ -190,20 +155,6 @@ class Mario(Game):
             else:
                 following.at_most("eval_noop_min", of["eval_noop_max"], "eval_noop_max")
 
-    def make_lanes(
-        self,
-        config: RunConfig,
-        lanes: int,
-        *,
-        threads: int,
-        seed: int,
-        device: torch.device | None = None,
-        once: bool = False,
-    ) -> Lanes:
-        from engine.games.mario import factory
-
-        return factory.of_run(config, lanes, threads=threads, seed=seed, once=once)
-
     def lanes_of_policy(
         self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
     ) -> Lanes:
@@ -218,30 +169,25 @@ class Mario(Game):
 
         return mario_of_policy(policy, metadata, conditions, **others)
 
+    def keys_of_person(self, config: RunConfig) -> PersonKeys:
+        return PersonKeys(
+            {**MOVE_KEYS, "z": B, "x": A, "o": B, "p": A, "enter": START, "tab": SELECT},
+            {"arrows or WASD": "move", "x or p": "jump (A)", "z or o": "run, fire (B)", "enter": "start"},
+            held=True,
+        )
+
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
         from engine.games.mario.played_game import mario_of_person
 
         return mario_of_person(controls, **others)
 
-    def described_for_search(self, task: str, like: Mapping[str, Any], **others: Any) -> dict[str, Any]:
-        from engine.games.mario.searched_task import described
-
-        return described(task, {name: like[name] for name in _SEEN if name in like}, **others)
-
-    def search_options_of(self, metadata: Mapping[str, Any]) -> dict[str, str]:
-        chosen = tuple(metadata["actions"])
-        return {"actions": next((name for name, each in ACTION_SETS.items() if each == chosen), ",".join(chosen))}
-
-    def make_search(self, student: Mapping[str, Any], *, seed: int, threads: int, **others: Any) -> Search:
-        from engine.games.mario.searched_task import StageSearch
-
-        return StageSearch(student, seed=seed, threads=threads, **others)
-
-    def also_described(self, config: RunConfig) -> dict[str, Any]:
+    def task_metadata(self, config: RunConfig) -> dict[str, Any]:
         return {"actions": self.action_names(config)}
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        options = {name: metadata.get(name) for name in self.of_policy} | {"network": metadata["network"]}
+        options = {name: metadata.get(name) for name in options_with("initial", self.name)} | {
+            "network": metadata["network"]
+        }
         actions = metadata.get("actions")
         usual = action_names(MarioOptions.actions)
         if isinstance(actions, list) and not all(action in usual for action in actions):  # a run may have more actions
@@ -254,9 +200,6 @@ class Mario(Game):
     def policy_must_have(self, config: RunConfig) -> Mapping[str, Any]:
         return {"actions": self.action_names(config), "observation": options_of(config).observation}
 
-    def describe_conditions(self, config: RunConfig) -> dict[str, Any]:
-        return msgspec.structs.asdict(self.eval_conditions(config))
-
     def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
         from engine.games.mario.curriculum import StageCurriculum
 
@@ -268,14 +211,22 @@ class Mario(Game):
         )
 
     def make_guide(self, config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:
-        share = options_of(config).guide
-        if not share:
+        if not options_of(config).guide:
             return None
-        from engine.games.mario.guide import WayGuide, search_ways
-        from engine.games.mario.lanes import MarioLanes
+        guide: Guide = feature("guide", "--guide")(config, lanes, seed)
+        return guide
 
-        assert isinstance(lanes, MarioLanes)
-        return WayGuide(lanes, share=share, seed=seed, search=partial(search_ways, config))
+    def fresh(self, config: RunConfig) -> Fresh | None:
+        """Episodes after more no-ops than training and evaluations have had. If there can't be more, random actions
+        still make episodes that differ."""
+        conditions = self.eval_conditions(config)
+        is_random = conditions.epsilon > 0 or conditions.sticky_actions > 0
+        first = max(options_of(config).noop_max, conditions.noop_max) + 1
+        if first > MOST_NOOPS:
+            return Fresh(config) if is_random else None
+        fresh = config.changed(eval_noop_min=first, eval_noop_max=MOST_NOOPS)
+        starts = (MOST_NOOPS + 1 - first) * len(self.tasks_of(config.task))
+        return Fresh(fresh, f"{first} to {MOST_NOOPS} no-ops", None if is_random else starts)
 
     def eval_conditions(self, config: RunConfig) -> Conditions:
         options = options_of(config)

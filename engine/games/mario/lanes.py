@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.config.capabilities import RIGHT, START, A
 from engine.config.fields import must_be_one_of
 from engine.config.game import Spec
-from engine.config.joypad import RIGHT, START, A
-from engine.emulators.cartridge import installed_mario
-from engine.emulators.nes import NesBatch, load_cartridge
-from engine.emulators.nes_py import NesPyEmulator
-from engine.emulators.protocol import Emulator
-from engine.envs.lanes import VectorStep
+from engine.console.cartridge import installed_mario
+from engine.console.nes import NesBatch, load_cartridge
+from engine.console.nes_py import NesPyEmulator
+from engine.console.protocol import Emulator
+from engine.console.view import View
+from engine.envs.lanes import Lanes, VectorStep
 from engine.errors import UserError
 from engine.games.mario import rules
 from engine.games.mario.actions import HOLD, STACK, action_buttons
@@ -33,11 +35,11 @@ from engine.games.mario.compiled_stepper import CompiledStepper
 from engine.games.mario.curriculum import stage_slots
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.start_states import StartStates
-from engine.games.mario.stepper import StepOutcome, Stepper
-from engine.games.mario.task import MarioTask
+from engine.games.mario.task import MarioTask, StepOutcome, Stepper
 from engine.protocol.messages import Thought
 from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, stored_array
 
+_LOG = logging.getLogger(__name__)
 EMULATORS = ("native", "nes-py")
 CLEAR_BONUS = 3.0
 PROGRESS_SCALE = 15.0
@@ -51,6 +53,11 @@ _MAX_START_FRAMES = 5000
 _STANDS_FRAMES, _WALKS_FRAMES, _WALKED = 30, 60, 16
 """How a game is recognised: Mario stands still for so many frames and then walks for so many, by at least so many
 pixels. In Super Mario Bros it is 81 pixels on land and 60 under water."""
+_AREAS = bytes.fromhex(
+    "00050A0E13171B20 2529C02660 2829012762 24352063 2229412C61 2A312662 2E232D60 3329012764 30322165"
+)
+"""A table in the program of Super Mario Bros: where the areas of each world begin in the list that follows. Stages are
+found by it; The Lost Levels has another."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class MarioStep(VectorStep):
     info: NDArray[np.int64]  # [lanes, 10], columns as in `rules.INFO_NAMES`
 
 
-class MarioLanes:
+class MarioLanes(Lanes):
     """Many games of Super Mario Bros, stepped together; see `engine.envs.lanes.Lanes`.
 
     Args:
@@ -107,6 +114,7 @@ class MarioLanes:
         self.lanes = lanes
         self.frame_shape = task.view.shape
         self.actions = len(task.action_names)
+        self.spec = Spec(self.frame_shape, self.actions, stack=STACK, hold=HOLD)
         self.emulator: Emulator = make_emulator(emulator, lanes, threads, rom)
         self.book = np.zeros((lanes, rules.BOOK_WORDS), np.int64)
         self.book[:, rules.STREAM] = [rules.stream(seed, lane) for lane in range(lanes)]
@@ -116,7 +124,7 @@ class MarioLanes:
         self._stepper: Stepper = (
             CompiledStepper(self.emulator, task, self.book, starts, restart, draws)
             if isinstance(self.emulator, NesBatch)
-            else ReferenceStepper(self.emulator, task, self.book, starts, restart)
+            else ReferenceStepper(self.emulator, task, self.book, starts, restart, threads)
         )
         self._own_starts = (
             StartStates(self.emulator, self._stepper, first=len(starts), share=start_states, seed=seed)
@@ -127,14 +135,6 @@ class MarioLanes:
         if stage_per_lane:
             spread = np.linspace(0, len(starts), min(lanes, len(starts)), endpoint=False).astype(np.int64)
             self._stepper.start_choices = np.resize(spread, (lanes, 1))
-
-    @property
-    def spec(self) -> Spec:
-        return Spec(self.frame_shape, self.actions, stack=STACK, hold=HOLD, masked=False)
-
-    @property
-    def masks(self) -> None:
-        return None
 
     @property
     def stages(self) -> NDArray[np.int64]:
@@ -210,6 +210,8 @@ class MarioLanes:
         self._mark(outcome.frames, self.book[:, rules.BUTTONS])
         self._mark(outcome.final_frames, outcome.held)
         clears = self.book[:, rules.CLEARED] != 0
+        if self.task.whole_game:  # at some flags Mario falls instead of climbing, which the rule does not take for one
+            clears |= (stages >= 0) & (self.stages == stages + 1)
         if self._own_starts is not None:
             terminated = outcome.ended[:, 0] != 0
             self._own_starts.observe(terminated | (outcome.ended[:, 1] != 0), terminated & ~clears)
@@ -244,8 +246,12 @@ class MarioLanes:
         """The console's last frame in RGB, uint8 [240, 256, 3]."""
         return self.emulator.screen(lane)
 
-    def facts(self, lane: int) -> dict[str, int]:
-        return {}
+    def frames_in(self, view: View) -> NDArray[np.uint8]:
+        """The last frames, uint8 [lanes, height, width], in another view, with the same mark."""
+        frames = np.empty((self.lanes, *view.shape), np.uint8)
+        self.emulator.picture(view, frames)
+        self._mark(frames, self.book[:, rules.BUTTONS])
+        return frames
 
     def rewind(self) -> None:
         self.book[:, rules.DRAWS] = 0
@@ -321,6 +327,7 @@ def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
     Raises `UserError` if the game does not begin, or not like Super Mario Bros.
     """
     console = make_emulator(emulator, 1, 1, rom)
+    has_areas = rom is None or _AREAS in load_cartridge(rom).program.tobytes()
     world, number = (int(part) for part in (stage or "1-1").split("-"))
     area = number + 1 if world in (1, 2, 4, 7) and number >= 2 else number  # these worlds have an extra first area
     ram = console.ram[0]
@@ -329,6 +336,9 @@ def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
 
     def refuse(reason: str) -> UserError:
         return UserError(f"--rom: {rom or installed_mario()}: {reason}; accepted: a cartridge of Super Mario Bros")
+
+    if not has_areas and number > 1:
+        raise refuse(f"{stage} can't be found, because its worlds have other areas than those of Super Mario Bros")
 
     def press(buttons: int) -> None:
         if next(frames) == _MAX_START_FRAMES:
@@ -352,14 +362,16 @@ def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
     state = console.save(0)
     if rom is not None and (reason := _why_not_mario(console, None if stage is None else (world - 1, number - 1))):
         raise refuse(f"the game does not play like Super Mario Bros, because {reason}")
+    if not has_areas:
+        _LOG.warning("--rom: %s is not Super Mario Bros: rewards and ends may not fit", rom)
     console.close()
     return state
 
 
 def _why_not_mario(console: Emulator, stage: tuple[int, int] | None) -> str:
-    """What a game does otherwise than Super Mario Bros at the start of a stage (world and number, from 0; None for any
-    one); empty if nothing. The rules read addresses that hold anything in other games, also values that look right.
-    """
+    """Return what a game does otherwise than Super Mario Bros at the start of a stage (world and number, from 0; None
+    for any one); empty if nothing. The rules read addresses that hold anything in other games, also values that look
+    right."""
     ram = console.ram[0]
 
     def hold(buttons: int, frames: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,34 +11,61 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.config.conditions import Conditions
-from engine.config.games import game_of
-from engine.emulators.protocol import FRAMES_PER_S
-from engine.envs.episode import EpisodeRecord, ended_episodes
-from engine.envs.frame_stack import FrameStack
+from engine.config.capabilities import Conditions
+from engine.config.game import game_of
+from engine.console.protocol import FRAMES_PER_S
+from engine.console.view import VIEWS, View
+from engine.envs.episode import EpisodeRecord, add_cleared, ended_episodes
+from engine.envs.lanes import FrameStack
 from engine.envs.played_game import PersonControls
+from engine.errors import UserError
 from engine.evaluation.policy import load_policy
-from engine.games.mario.actions import action_buttons
+from engine.games.mario.actions import action_buttons, stages_of
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import MarioOptions
-from engine.games.mario.rules import INFO_NAMES, INFO_STAGE, INFO_WORLD, STATUS_NAMES, first_buttons, read_info
+from engine.games.mario.rules import (
+    INFO_NAMES,
+    INFO_STAGE,
+    INFO_WORLD,
+    LIVES,
+    STAGE,
+    STATUS_NAMES,
+    WORLD,
+    first_buttons,
+    read_info,
+)
 from engine.games.mario.task import MarioTask
+from engine.runs.checkpoints import policy_metadata
 
 
 class _Player(Protocol):
     """Chooses the buttons: a policy or a person."""
 
-    hold: int
-    """Frames for which they are held: those of an environment step."""
-    swim_strokes: bool
-    """See `MarioTask`."""
+    @property
+    def hold(self) -> int:
+        """Frames of an environment step."""
+
+    @property
+    def swim_strokes(self) -> bool:
+        """See `MarioTask`."""
+
+    @property
+    def view(self) -> View | None:
+        """What it sees; None for what the lanes show."""
 
     def begin(self, seed: int) -> None:
         """Begin an episode."""
 
-    def buttons(self, obs: NDArray[np.uint8]) -> int:
-        """The joypad byte for an observation, uint8 [1, stack, height, width]."""
+    def enter(self, stage: str) -> bool:
+        """A stage begins, in the whole game also again after a lost life. Returns whether the frames before it are to
+        be forgotten."""
+
+    def choose(self, obs: NDArray[np.uint8]) -> None:
+        """Choose what to do in a step, for an observation uint8 [1, stack, height, width]."""
+
+    def buttons(self) -> int:
+        """The joypad byte of the next frame."""
 
 
 class MarioPolicy:
@@ -46,6 +73,7 @@ class MarioPolicy:
 
     def __init__(self, path: Path, metadata: Mapping[str, Any], epsilon: float, sticky: float) -> None:
         self.hold, self.swim_strokes = metadata["frame_skip"], metadata["swim_strokes"]
+        self.view, self.stages = VIEWS[metadata["observation"]], stages_of(metadata["stage"])
         self._network = load_policy(path)
         self._buttons = action_buttons(",".join(metadata["actions"]))
         self._epsilon, self._sticky = epsilon, sticky
@@ -54,35 +82,79 @@ class MarioPolicy:
     def begin(self, seed: int) -> None:
         self._random, self._held = np.random.default_rng(seed), 0
 
-    def buttons(self, obs: NDArray[np.uint8]) -> int:
-        chosen = self._choose(obs)
-        if not self._sticky or self._random.random() >= self._sticky:
-            self._held = chosen
-        return self._held
+    def enter(self, stage: str) -> bool:
+        return False  # one that plays several stages in one go has learned so
 
     @torch.no_grad()
-    def _choose(self, obs: NDArray[np.uint8]) -> int:
+    def choose(self, obs: NDArray[np.uint8]) -> None:
         if self._random.random() < self._epsilon:
-            return self._buttons[int(self._random.integers(len(self._buttons)))]
-        return self._buttons[int(self._network(torch.from_numpy(obs)).argmax())]
+            action = int(self._random.integers(len(self._buttons)))
+        else:
+            action = int(self._network(torch.from_numpy(obs)).argmax())
+        self._chosen = self._buttons[action]
+
+    def buttons(self) -> int:
+        if not self._sticky or self._random.random() >= self._sticky:
+            self._held = self._chosen
+        return self._held
+
+
+class MarioRelay:
+    """Plays each stage with the first policy that was trained on it, others with the last one. Each begins with a full
+    stack of the stage's frames, as it did in training. Raises `UserError` for policies that can't take turns."""
+
+    def __init__(self, policies: Sequence[MarioPolicy]) -> None:
+        self._policies, self._now = policies, policies[-1]
+        self.hold = self._now.hold
+        seen = {(policy.hold, dataclasses.replace(policy.view, brightness="gray")) for policy in policies}
+        if len(seen) > 1:
+            raise UserError("CHECKPOINT: policies that take turns must have the same frame skip and size of pictures")
+
+    @property
+    def swim_strokes(self) -> bool:
+        return self._now.swim_strokes
+
+    @property
+    def view(self) -> View:
+        return self._now.view
+
+    def begin(self, seed: int) -> None:
+        for policy in self._policies:
+            policy.begin(seed)
+
+    def enter(self, stage: str) -> bool:
+        self._now = next((policy for policy in self._policies if stage in policy.stages), self._policies[-1])
+        return True
+
+    def choose(self, obs: NDArray[np.uint8]) -> None:
+        self._acts = self._now  # until the step ends, even if a stage begins in it
+        self._acts.choose(obs)
+
+    def buttons(self) -> int:
+        return self._acts.buttons()
 
 
 class MarioPerson:
     """A person, who may press other buttons in every frame. `held`: the buttons that they hold."""
 
-    hold, swim_strokes = 1, False
+    hold, swim_strokes, view = 1, False, None
 
     def __init__(self, held: Callable[[], int]) -> None:
         self._held = held
 
     def begin(self, seed: int) -> None: ...
 
-    def buttons(self, obs: NDArray[np.uint8]) -> int:
+    def enter(self, stage: str) -> bool:
+        return False
+
+    def choose(self, obs: NDArray[np.uint8]) -> None: ...
+
+    def buttons(self) -> int:
         return self._held()
 
 
 def facts(info: Mapping[str, int]) -> dict[str, int | str]:
-    """What gym-super-mario-bros tells of a game, in words that players use."""
+    """Return what gym-super-mario-bros tells of a game, in words that players use."""
     return {
         "world": f"{info['world']}-{info['stage']}",
         "x": info["x_pos"],
@@ -107,7 +179,7 @@ class MarioGame:
         self.actions: list[str] = []
         self._tour = [part.strip() for part in stage.split(",")]
         self.stage, self._lanes = self._tour[0], make_lanes(self._tour[0])
-        self._ticks = self._held = 0
+        self._ticks = 0
 
     @property
     def steps(self) -> int:
@@ -130,26 +202,46 @@ class MarioGame:
             self._lanes, self.stage = lanes, wanted
         self._tour = tour
         self._lanes.reseed(0, seed)
-        self._stack = FrameStack(self._lanes.reset(), self._lanes.spec.stack)
+        frames = self._lanes.reset()
         self._player.begin(seed)
+        self._attempt, self._cleared = b"", np.zeros(1, np.int64)
+        self._enter()
+        self._stack, self._is_new = FrameStack(self._seen(frames), self._lanes.spec.stack), False
         self._ticks = 0
         self._info = np.empty(len(INFO_NAMES), np.int64)
         read_info(self._lanes.emulator.ram[0], self._info)
 
     def tick(self) -> EpisodeRecord | None:
-        hold = self._player.hold
-        pressed = self._held
-        if self._ticks % hold == 0:
-            self._held = self._player.buttons(self._stack.obs)
-            pressed = first_buttons(self._lanes.emulator.ram[0], self._held, self._player.swim_strokes)
+        hold, is_first = self._player.hold, self._ticks % self._player.hold == 0
+        if is_first:
+            self._player.choose(self._stack.obs)
+        pressed = self._player.buttons()
+        if is_first:
+            pressed = first_buttons(self._lanes.emulator.ram[0], pressed, self._player.swim_strokes)
         step = self._lanes.step_buttons(np.array([pressed], np.uint8))
         self._info = step.info[0]
         self._ticks += 1
+        self._enter()
         if self._ticks % hold == 0:
-            self._stack.push(step.frames, np.zeros(1, np.bool_))
-        for episode in ended_episodes(step):
+            self._stack.push(self._seen(step.frames), np.array([self._is_new]))
+            self._is_new = False
+        add_cleared(self._cleared, step)
+        for episode in ended_episodes(step, self._cleared):
             return dataclasses.replace(episode, length=self.steps)
         return None
+
+    def _enter(self) -> None:
+        """Tell the player if a stage begins."""
+        ram = self._lanes.emulator.ram[0]
+        attempt = ram[[WORLD, STAGE, LIVES]].tobytes()
+        if attempt != self._attempt:
+            self._attempt = attempt
+            self._is_new = self._player.enter(f"{ram[WORLD] + 1}-{ram[STAGE] + 1}")
+
+    def _seen(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The lanes' frames as the player sees them."""
+        view = self._player.view
+        return frames if view in (None, self._lanes.task.view) else self._lanes.frames_in(view)
 
     def picture(self) -> NDArray[np.uint8]:
         return self._lanes.screen(0)
@@ -171,16 +263,21 @@ def mario_of_policy(
     stage: str | None = None,
     emulator: str | None = None,
     rom: str | None = None,
+    others: Sequence[Path] = (),
 ) -> MarioGame:
-    """The game of a policy; `stage` and `emulator` override those of its metadata."""
+    """The game of a policy; `stage` and `emulator` override those of its metadata. `others`: policies that play the
+    stages that they were trained on."""
 
     def make_lanes(stage: str) -> MarioLanes:
         noops = {"noop_min": conditions.noop_min, "noop_max": conditions.noop_max}
         task = task_of_policy(metadata, stage=stage, **noops, frame_by_frame=True)
         return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=_path(rom))
 
-    player = MarioPolicy(policy, metadata, conditions.epsilon, conditions.sticky_actions)
-    return MarioGame(make_lanes, stage or metadata["stage"], player)
+    every = [
+        MarioPolicy(path, policy_metadata(path), conditions.epsilon, conditions.sticky_actions)
+        for path in (*others, policy)
+    ]
+    return MarioGame(make_lanes, stage or metadata["stage"], MarioRelay(every) if others else every[0])
 
 
 def mario_of_person(

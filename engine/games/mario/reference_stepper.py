@@ -6,62 +6,54 @@ The reference for `compiled_stepper`, which does the same in one compiled call: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.emulators.protocol import Emulator
+from engine.console.protocol import Emulator
 from engine.games.mario import rules
-from engine.games.mario.stepper import StepOutcome
-from engine.games.mario.task import MarioTask
+from engine.games.mario.task import MarioTask, StepOutcome, all_starts, sticky_threshold
+
+_POKES = (
+    (rules.POKE_DEAD, rules.PLAYER_STATE, 6), (rules.POKE_AREA_TIMER, rules.AREA_TIMER, 1),
+    (rules.POKE_PRELEVEL_TIMER, rules.PRELEVEL_TIMER, 0),
+)  # fmt: skip
 
 
 class ReferenceStepper:
-    """`engine.games.mario.stepper.Stepper` for any console."""
+    """`engine.games.mario.task.Stepper` for any console; several `threads` only if it is nes-py."""
 
     def __init__(
-        self, console: Emulator, task: MarioTask, book: NDArray[np.int64], starts: Sequence[bytes], restart: bool
+        self,
+        console: Emulator,
+        task: MarioTask,
+        book: NDArray[np.int64],
+        starts: Sequence[bytes],
+        restart: bool,
+        threads: int = 1,
     ) -> None:
         self._console, self._task, self._book, self._starts, self._restarts = console, task, book, list(starts), restart
+        self._threads = threads
         self.start_choices = all_starts(console.lanes, len(starts))
-        self._whole_game = task.whole_game
         self._sticky = sticky_threshold(task.sticky)
-        self._nothing = np.zeros(console.lanes, np.uint8)
+        self._alone = np.eye(console.lanes, dtype=np.bool_)
 
     def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
-        self._restart(which)
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(self._restart, np.flatnonzero(which).tolist()))
         self._console.picture(self._task.view, frames, which)
 
     def step(self, buttons: NDArray[np.uint8], outcome: StepOutcome) -> None:
-        console, book, task = self._console, self._book, self._task
-        held = buttons.copy()
-        for lane in range(console.lanes):
-            rules.begin_step(book[lane])
-            if self._sticky and self._draw(lane) < self._sticky:
-                held[lane] = book[lane, rules.BUTTONS]
-        book[:, rules.BUTTONS] = outcome.held[:] = held
-        playing = np.ones(console.lanes, np.bool_)
-        first = held.copy()
-        for lane in range(console.lanes):
-            first[lane] = rules.first_buttons(console.ram[lane], held[lane], task.swim_strokes)
-        for frame in range(task.frame_skip):
-            self._frame(held if frame else first, playing)
-            for lane in np.flatnonzero(playing).tolist():
-                rules.observe(console.ram[lane], book[lane], self._whole_game, task.ends_at_loops)
-                rules.read_info(console.ram[lane], outcome.info[lane])
-            playing &= book[:, rules.DONE] == 0
-            if not playing.any():
-                break
-            self._skip_scenes(playing)
-        for lane in range(console.lanes):
-            rules.finish_step(book[lane])
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(lambda lane: self._play(lane, int(buttons[lane]), outcome), range(self._console.lanes)))
+        book, stall_steps = self._book, self._task.stall_steps
+        outcome.held[:] = book[:, rules.BUTTONS]
         outcome.ended[:, 0] = book[:, rules.DONE]
-        outcome.ended[:, 1] = (
-            (book[:, rules.STALLED] >= task.stall_steps) & (book[:, rules.DONE] == 0) if task.stall_steps else 0
-        )
+        outcome.ended[:, 1] = stall_steps > 0 and (book[:, rules.STALLED] >= stall_steps) & (book[:, rules.DONE] == 0)
         outcome.episode[:] = book[:, (rules.RETURN, rules.LENGTH, rules.FURTHEST)]
-        console.picture(task.view, outcome.frames)
-        ended: NDArray[np.bool_] = np.logical_or(*(column != 0 for column in outcome.ended.T))
+        self._console.picture(self._task.view, outcome.frames)
+        ended = np.logical_or(*outcome.ended.T)
         if ended.any():
             outcome.final_frames[ended] = outcome.frames[ended]
             if self._restarts:
@@ -70,51 +62,47 @@ class ReferenceStepper:
     def set_start(self, start: int, state: bytes) -> None:
         self._starts[start : start + 1] = [state]
 
-    def _restart(self, which: NDArray[np.bool_]) -> None:
-        """Begin episodes: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws."""
-        frames = np.zeros(self._console.lanes, np.int64)
-        for lane in np.flatnonzero(which).tolist():
-            start = int(self.start_choices[lane, self._draw(lane) % self.start_choices.shape[1]])
-            frames[lane] = 1 + self._task.noop_min + self._draw(lane) % self._task.starts
-            self._console.load(lane, self._starts[start])
-            self._book[lane, rules.START] = start
-        for frame in range(int(frames.max())):
-            self._frame(self._nothing, frames > frame)
-        for lane in np.flatnonzero(which).tolist():
-            rules.begin_episode(self._console.ram[lane], self._book[lane])
-
-    def _skip_scenes(self, playing: NDArray[np.bool_]) -> None:
-        self._book[:, rules.PHASE] = 0
-        waiting = playing.copy()
-        for _ in range(rules.MAX_SCENE_FRAMES):
-            for lane in np.flatnonzero(waiting).tolist():
-                wanted = rules.next_scene(self._console.ram[lane], self._book[lane], self._whole_game)
-                if wanted & rules.POKE_DEAD:
-                    self._console.poke(lane, rules.PLAYER_STATE, 6)
-                if wanted & rules.POKE_AREA_TIMER:
-                    self._console.poke(lane, rules.AREA_TIMER, 1)
-                if wanted & rules.POKE_PRELEVEL_TIMER:
-                    self._console.poke(lane, rules.PRELEVEL_TIMER, 0)
-                waiting[lane] = bool(wanted & rules.RUN_FRAME)
-            if not waiting.any():
+    def _play(self, lane: int, buttons: int, outcome: StepOutcome) -> None:
+        book, ram, task = self._book[lane], self._console.ram[lane], self._task
+        rules.begin_step(book)
+        held = int(book[rules.BUTTONS])
+        for frame in range(task.frame_skip):
+            if (frame == 0 or task.sticky_frames) and not (self._sticky and self._draw(lane) < self._sticky):
+                held = buttons
+            self._frame(lane, rules.first_buttons(ram, held, task.swim_strokes) if frame == 0 else held)
+            rules.observe(ram, book, task.whole_game, task.ends_at_loops)
+            rules.read_info(ram, outcome.info[lane])
+            if book[rules.DONE]:
                 break
-            self._frame(self._nothing, waiting)
+            self._skip_scenes(lane)
+        book[rules.BUTTONS] = held
+        rules.finish_step(book)
 
-    def _frame(self, buttons: NDArray[np.uint8], active: NDArray[np.bool_]) -> None:
-        self._console.step(buttons, 1, active)
-        self._book[:, rules.FRAMES] += active
+    def _restart(self, lane: int) -> None:
+        """Begin an episode: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws."""
+        start = int(self.start_choices[lane, self._draw(lane) % self.start_choices.shape[1]])
+        self._console.load(lane, self._starts[start])
+        self._book[lane, rules.START] = start
+        for _ in range(1 + self._task.noop_min + self._draw(lane) % self._task.starts):
+            self._frame(lane, 0)
+        rules.begin_episode(self._console.ram[lane], self._book[lane])
+
+    def _skip_scenes(self, lane: int) -> None:
+        self._book[lane, rules.PHASE] = 0
+        for _ in range(rules.MAX_SCENE_FRAMES):
+            wanted = rules.next_scene(self._console.ram[lane], self._book[lane], self._task.whole_game)
+            for poke, address, value in _POKES:
+                if wanted & poke:
+                    self._console.poke(lane, address, value)
+            if not wanted & rules.RUN_FRAME:
+                return
+            self._frame(lane, 0)
+
+    def _frame(self, lane: int, buttons: int) -> None:
+        self._console.step(np.full(self._console.lanes, buttons, np.uint8), 1, self._alone[lane])
+        self._book[lane, rules.FRAMES] += 1
 
     def _draw(self, lane: int) -> int:
         count = int(self._book[lane, rules.DRAWS])
         self._book[lane, rules.DRAWS] = count + 1
         return rules.draw(int(self._book[lane, rules.STREAM]), count)
-
-
-def sticky_threshold(probability: float) -> int:
-    """The 32-bit threshold: a random draw below it repeats the last action."""
-    return int(probability * 2**32)
-
-
-def all_starts(lanes: int, starts: int) -> NDArray[np.int64]:
-    """`Stepper.start_choices` [lanes, starts] with which every episode may begin at any start state."""
-    return np.tile(np.arange(starts), (lanes, 1))

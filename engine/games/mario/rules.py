@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.compiler.kernels import helper, kernel
-from engine.config.joypad import A
+from engine.config.capabilities import A
+from engine.console.compiler.kernels import helper, kernel
 
 WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8
 _VIEWPORT_Y, _SWIMS, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x0704, 0x001D, 0x006D, 0x0086, 0x03B8
-_GAME_MODE, _LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
+_GAME_MODE, LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
 _PLAYER_Y, _RIGHT_TURNS, _TURNS = 0x00CE, 0x06D9, 0x06DA
 _AREA_DATA = 0x00E7  # two bytes: where in the cartridge the layout of the current area begins
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
@@ -31,7 +31,7 @@ _WRAPPED = 0x8000
 """From here on, x is less than 0: Mario walked left past the start, which he can after a maze has moved him."""
 
 # Columns of a lane's `book`, int64
-LAST_X, LAST_CLOCK, BEST_X, FURTHEST, STALLED = range(5)  # FURTHEST: in this episode; BEST_X: in this area
+LAST_X, LAST_CLOCK, BEST_X, FURTHEST, STALLED = range(5)  # FURTHEST: in this stage; BEST_X: in this area
 STEP_CLASSIC, STEP_PROGRESS, DONE, CLEARED = range(5, 9)  # of this step
 RETURN, LENGTH = 9, 10  # of this episode: sum of classic rewards, environment steps
 PHASE, SCENE_CLOCK = 11, 12  # of the scene that is being skipped
@@ -76,7 +76,7 @@ def _area(memory: Any) -> Any:
 
 @helper
 def _attempt(memory: Any) -> Any:
-    return (memory[WORLD] * 256 + memory[STAGE]) * 256 + memory[_LIVES]
+    return (memory[WORLD] * 256 + memory[STAGE]) * 256 + memory[LIVES]
 
 
 @helper
@@ -176,8 +176,11 @@ def _change_place(memory: Any, book: Any, x: Any) -> None:
     slot = book[_AREAS_LEFT] % _REMEMBERED
     book[_AREAS + slot], book[_BESTS + slot] = book[_AREA], book[BEST_X]
     book[_AREAS_LEFT] += 1
-    if book[_ATTEMPT] != _attempt(memory):
-        book[_ATTEMPT], book[_AREAS_LEFT] = _attempt(memory), 0
+    attempt = _attempt(memory)
+    if book[_ATTEMPT] != attempt:
+        if book[_ATTEMPT] // 256 != attempt // 256:
+            book[FURTHEST] = x
+        book[_ATTEMPT], book[_AREAS_LEFT] = attempt, 0
     book[_AREA], book[BEST_X] = _area(memory), x
     for slot in range(min(book[_AREAS_LEFT], _REMEMBERED)):
         if book[_AREAS + slot] == book[_AREA]:
@@ -212,7 +215,7 @@ def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> No
         book[CLEARED] = 1
     if whole_game:
         # After the last world the game waits for a button, and its clock never moves again.
-        book[DONE] = memory[_LIVES] == 0xFF or (memory[_GAME_MODE] == 2 and memory[WORLD] == 7)
+        book[DONE] = memory[LIVES] == 0xFF or (memory[_GAME_MODE] == 2 and memory[WORLD] == 7)
     else:
         book[DONE] = lost or cleared
 
@@ -229,7 +232,7 @@ def read_info(memory: Any, info: Any) -> None:
     """Write the info of gym-super-mario-bros as numbers to `info`, int64 [10]; see INFO_NAMES."""
     info[COINS] = _number(memory, _COINS, 2)
     info[FLAG_GET] = _flag_reached(memory)
-    info[LIFE] = memory[_LIVES]
+    info[LIFE] = memory[LIVES]
     info[SCORE] = _number(memory, _SCORE, 6)
     info[INFO_STAGE] = memory[STAGE] + 1
     info[STATUS] = min(memory[_SIZE], 2)
@@ -247,7 +250,7 @@ world takes about 1,000; another cartridge, or a manipulated state, might never 
 
 @kernel("uint8[1], int64[1], int64")
 def next_scene(memory: Any, book: Any, whole_game: bool) -> int:
-    """What to do next until the player has control again: a sum of RUN_FRAME and POKE_... bits; 0 when done.
+    """Return what to do next until the player has control again: a sum of RUN_FRAME and POKE_... bits; 0 when done.
 
     Call it repeatedly until it returns 0. Apply the pokes before the frame, which is run without buttons. Death
     animations are cut short, changes of area and black screens are accelerated, and the cut-scene after a world is run

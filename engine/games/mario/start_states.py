@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.emulators.nes import NesBatch
+from engine.console.nes import NesBatch
 from engine.games.mario import rules
-from engine.games.mario.stepper import Stepper
+from engine.games.mario.task import Stepper
 from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, stored_array
 
 CAPACITY = 1024

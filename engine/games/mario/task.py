@@ -1,17 +1,19 @@
-"""Options of the Super Mario Bros environment: stages, actions, reward, and how episodes begin and end."""
+"""Options of the Super Mario Bros environment: stages, actions, reward, and how episodes begin and end; and the
+contract of what steps it."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from engine.emulators.view import VIEWS, View
+from engine.console.view import VIEWS, View
 from engine.errors import UserError
-from engine.games.mario.actions import action_buttons, action_names
-from engine.games.mario.stages import WHOLE_GAME, stages_of
+from engine.games.mario.actions import WHOLE_GAME, action_buttons, action_names, stages_of
 
 REWARDS = ("progress", "classic")
 STALL_STEPS = 300
@@ -41,7 +43,8 @@ class MarioTask:
         frame_skip: number of frames for which an action is held.
         swim_strokes: whether A is released in the first frame of a step under water. Mario swims up only when A is
             pressed; so every step with A is a stroke.
-        sticky: probability that the last action is repeated instead (Machado et al. 2018: 0.25).
+        sticky: probability that the action of the frame before is repeated instead (Machado et al. 2018: 0.25).
+        sticky_frames: whether that is decided in each frame of a step; if not, for the whole step.
         noop_min, noop_max: an episode begins with a random number of no-op frames in this range (Mnih et al. 2015: 0 to
             30).
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
@@ -57,6 +60,7 @@ class MarioTask:
     frame_skip: int = 4
     swim_strokes: bool = False
     sticky: float = 0.0
+    sticky_frames: bool = True
     noop_min: int = 0
     noop_max: int = 30
     stall_steps: int = STALL_STEPS
@@ -104,3 +108,43 @@ class MarioTask:
     @property
     def action_names(self) -> tuple[str, ...]:
         return action_names(self.actions)
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """Arrays that a stepper fills in a step, with a row for each lane."""
+
+    frames: NDArray[np.uint8]
+    final_frames: NDArray[np.uint8]
+    ended: NDArray[np.int64]  # [lanes, 2]: terminated, truncated
+    held: NDArray[
+        np.uint8
+    ]  # [lanes], joypad bytes of its last frame: with sticky actions maybe those of the previous step
+    episode: NDArray[np.int64]  # [lanes, 3]: return, length, furthest x
+    info: NDArray[np.int64]  # [lanes, 10]
+
+
+class Stepper(Protocol):
+    """Steps all lanes of a console according to the rules."""
+
+    start_choices: NDArray[np.int64]
+    """Indices of start states [lanes, n]; a lane's next episode draws one of its row, all with the same probability."""
+
+    def reset(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> None:
+        """Begin an episode in the lanes where `which` [lanes] is set, and write their first frames to `frames`."""
+
+    def step(self, buttons: NDArray[np.uint8], outcome: StepOutcome) -> None:
+        """Hold the joypad bytes `buttons` [lanes] for one environment step and fill `outcome`."""
+
+    def set_start(self, start: int, state: bytes) -> None:
+        """Add the start state number `start`, or replace it. Raises `ValueError` if the console can't load it."""
+
+
+def sticky_threshold(probability: float) -> int:
+    """The 32-bit threshold: a random draw below it repeats the last action."""
+    return int(probability * 2**32)
+
+
+def all_starts(lanes: int, starts: int) -> NDArray[np.int64]:
+    """`Stepper.start_choices` [lanes, starts] with which every episode may begin at any start state."""
+    return np.tile(np.arange(starts), (lanes, 1))

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.compiler.kernels import Array2, helper, kernel
-from engine.games.boards.step_arrays import StepArrays
-from engine.games.snake.planes import BODY, FRUIT, HEAD, ORDER, PLANES, TAIL
+from engine.console.compiler.kernels import Array2, helper, kernel
+from engine.games.boards.tensor_lanes import StepArrays
+from engine.games.snake.options import BODY, FRUIT, HEAD, ORDER, PLANES, TAIL
 
 _ZERO, _ONE, _CEIL = np.float32(0), np.float32(1), np.float32(0.999)
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.emulators.protocol import SCREEN_SHAPE
-from engine.games.boards.pictures import GROUND, Colours, Picture, paint
+from engine.games.boards.viewers import GROUND, Colours, Picture, paint
 from engine.games.snake.rules import MOVES, SnakeLanes
-from engine.protocol.messages import Thought
+from engine.protocol.messages import SCREEN_SHAPE, Thought
 
 _BODY, _TAIL = np.array((120, 220, 110), np.float64), np.array((24, 78, 58), np.float64)
 _HEAD, _EYES, _FRUIT = (np.array(each, np.float64) for each in ((255, 220, 80), (30, 20, 10), (235, 60, 75)))

@@ -1,4 +1,4 @@
-"""The curriculum of Tetris: a reward that is shaped more and more; see `engine.envs.curriculum`."""
+"""The curriculum of Tetris: a reward that is shaped more and more; see `engine.envs.lanes`."""
 
 from __future__ import annotations
 

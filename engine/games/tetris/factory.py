@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 
+from engine.config.game import options_with
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import size_of
 from engine.games.boards.lanes import BoardLanes
@@ -16,6 +18,21 @@ from engine.games.tetris.viewer import TetrisViewer
 
 _SCALES = {"cells": 0.1, "lines": 0.1, "jumanji": 0.01}
 """Reward scales for the agent, which keep Q-values within tens."""
+
+
+def of_run(
+    config: RunConfig,
+    lanes: int,
+    *,
+    threads: int,
+    seed: int,
+    device: torch.device | None = None,
+    evaluation: bool = False,
+) -> BoardLanes:
+    """Make the lanes of a run; see `engine.envs.factory.MakeLanes`."""
+    options: dict[str, Any] = {name: config.value(name) for name in options_with("policy", config.game)}
+    of_shaping: dict[str, Any] = {} if evaluation else {"gamma": config.gamma}
+    return make(lanes, seed=seed, device=device, **options, **of_shaping)
 
 
 def make(
@@ -65,8 +82,8 @@ def scaled_gains(config: RunConfig) -> list[float]:
 
 
 def scaled_costs(config: RunConfig) -> list[float]:
-    """What a unit of a board's height, holes and bumpiness costs in the last phase of a curriculum, as the agent sees
-    it; zeros without a curriculum."""
+    """Return what a unit of a board's height, holes and bumpiness costs in the last phase of a curriculum, as the agent
+    sees it; zeros without a curriculum."""
     options = options_of(config)
     nothing, line, *_ = scaled_gains(config)
     width, _ = size_of(options.board)

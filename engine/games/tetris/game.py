@@ -5,42 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.config.conditions import Conditions
-from engine.config.game import PersonKeys, Preset, Spec
-from engine.config.joypad import MOVE_KEYS, SELECT, START, A, B
+from engine.config.capabilities import MOVE_KEYS, SELECT, START, A, B, Conditions, PersonKeys
+from engine.config.game import Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
-from engine.games.tetris.options import TetrisOptions, options_of
-from engine.games.tetris.planes import PLANES
+from engine.games.tetris.options import PLANES, TetrisOptions, options_of
 from engine.protocol.outcome import Outcome, Result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import torch
     from torch import nn
 
-    from engine.envs.curriculum import Curriculum
-    from engine.envs.lanes import Lanes
+    from engine.envs.lanes import Curriculum
     from engine.envs.played_game import PersonControls, PlayedGame
 
 _ROTATIONS = 4
 
 
 class Tetris(BoardGame):
-    """See `engine.config.game`."""
+    """See `engine.config.game` and `engine.config.capabilities`."""
 
     name = "tetris"
     options = TetrisOptions
-    task_options = ("reward", "board", "pieces", "next_piece", "max_pieces", "curriculum")
-    network_options = ("board", "next_piece", "afterstates", "curriculum")
     networks = ("columns", "afterstates")
     outcome = Outcome((Result("score", "score"),), judged_by="score")
     own_networks = {
         "columns": "engine.games.tetris.network:ColumnsQNetwork",
         "afterstates": "engine.games.tetris.network:make_afterstates",
     }
-    policy_options = ("board", "reward", "pieces", "max_pieces", "next_piece")
     presets = {
         "tetris-10x20": Preset(
             "1,288 lines a game after 15 minutes", {"game": "tetris", "runner": "parallel", "steps": 4_000_000}
@@ -72,12 +65,13 @@ class Tetris(BoardGame):
             },
         ),
     }
+    lanes = "engine.games.tetris.factory:of_run"
     steps_per_s = 2.5
-    person_keys = PersonKeys(  # the buttons of `engine.games.tetris.person`
+    keys = PersonKeys(  # the buttons of `engine.games.tetris.person`
         {**MOVE_KEYS, "x": A, "z": B, "space": START, "c": SELECT},
         {"arrows or WASD": "move", "up or x": "turn", "z": "turn back", "space": "drop", "c": "hold"},
-        brief="in Tetris space drops, c holds",
     )
+    other_keys = "in Tetris space drops, c holds"
     limits = ((4, 12), (4, 26))
 
     def own_defaults(self) -> Mapping[str, Any]:
@@ -103,35 +97,11 @@ class Tetris(BoardGame):
     def network(self, config: RunConfig) -> str:
         return "afterstates" if options_of(config).afterstates else "columns"
 
-    def make_lanes(
-        self,
-        config: RunConfig,
-        lanes: int,
-        *,
-        threads: int,
-        seed: int,
-        device: torch.device | None = None,
-        once: bool = False,
-    ) -> Lanes:
-        from engine.games.tetris import factory
-
-        of_shaping: dict[str, Any] = {} if once else {"gamma": config.gamma}
-        return factory.make(
-            lanes, seed=seed, device=device, **{name: config.value(name) for name in self.policy_options}, **of_shaping
-        )
-
-    def lanes_of_policy(
-        self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any
-    ) -> Lanes:
-        from engine.games.tetris import factory
-
-        return factory.make(lanes, seed=seed, **{name: metadata[name] for name in self.policy_options})
-
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
     ) -> PlayedGame:
         from engine.evaluation.stepped_game import game_of_policy
-        from engine.games.tetris.falling import FallingPolicy
+        from engine.games.tetris.person import FallingPolicy
 
         return game_of_policy(policy, metadata, conditions.epsilon, player=FallingPolicy)
 

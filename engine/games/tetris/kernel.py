@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.compiler.kernels import Array1, Array2, helper, kernel
-from engine.games.boards.step_arrays import StepArrays
-from engine.games.tetris.planes import FILLED, MASKS, NEXT, PIECE, REACHED
+from engine.console.compiler.kernels import Array1, Array2, helper, kernel
+from engine.games.boards.tensor_lanes import StepArrays
+from engine.games.tetris.options import FILLED, MASKS, NEXT, PIECE, REACHED
 
 _WALL = 1 << 62
 

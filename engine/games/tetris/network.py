@@ -1,8 +1,6 @@
-"""Q-networks for Tetris. One shares weights between columns, the other values placements by the boards that they leave.
+"""The boards that placements of Tetris leave, as a network sees them: compiled, for CPUs.
 
-For the second, the rules are known: a placement's reward and the board after it follow from the board and the piece. So
-only the value of boards is learned (`engine.agents.afterstates`). All placements of a piece are one batch of boards. A
-board is worth the same as its mirror image, so every transition is learned on both.
+`put` and `clear_lines` in `engine.games.tetris.rules` do the same with tensors.
 """
 
 from __future__ import annotations
@@ -10,17 +8,54 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.agents.afterstates import Afterstates
 from engine.agents.dueling import dueling, in_float32, through
-from engine.agents.networks import as_planes
+from engine.agents.networks import Afterstates, as_planes
+from engine.console.compiler.kernels import kernel
 from engine.errors import UserError
-from engine.games.tetris.afterboards import draw_afterboards
-from engine.games.tetris.planes import FILLED, MASKS, NEXT, PIECE
+from engine.games.tetris.kernel import clear, drop
+from engine.games.tetris.options import FILLED, MASKS, NEXT, PIECE
 from engine.games.tetris.rules import MIRRORED, PADDING, PIECES, boxes, clear_lines, placements, put
+
+
+@kernel("int32[2], int64[1], int64[1], int64[2], int32[2], float32[4], int64[1]")
+def draw_afterboards(
+    columns: NDArray[np.int32],
+    games: NDArray[np.int64],
+    placements: NDArray[np.int64],
+    cell_columns: NDArray[np.int64],
+    cell_rows: NDArray[np.int32],
+    planes: NDArray[np.float32],
+    lines: NDArray[np.int64],
+) -> None:
+    """Draw the boards after `placements` [boards] in `games` [boards], and count the lines that they clear.
+
+    Args:
+        columns: of the games before, [games, width + PADDING], as in `TetrisLanes`.
+        cell_columns, cell_rows: of the cells of all placements, [7 * actions, 4], from `placements`.
+        planes: written, [boards, 2, height, width], 0 or 1: the filled cells, and the cells at or below the highest
+            filled one of their column.
+        lines: written, [boards].
+    """
+    _, _, height, width = planes.shape
+    after = np.empty(columns.shape[1], np.int32)
+    for number in range(len(planes)):
+        for column in range(after.size):
+            after[column] = columns[games[number], column]
+        drop(after, cell_columns, cell_rows, placements[number], height)
+        lines[number] = clear(after, height, width)
+        for column in range(width):
+            bits = after[column]
+            reached = -(bits & -bits)
+            for row in range(height):
+                planes[number, 0, row, column] = bits >> row & 1
+                planes[number, 1, row, column] = reached >> row & 1
+
 
 BOX = 4  # side of the box of a piece
 _FLAT = 2  # number of layers after which the features have the shape [batch, channels, width]
@@ -67,7 +102,7 @@ class AfterstateQNetwork(Afterstates):
         frame_shape: (4 or, with the next piece, 5; height, width).
     """
 
-    compiled = True  # see `engine.commands.export_onnx`
+    compiled = True  # see `engine.extras.export.export_onnx`
     gains: Tensor  # float32 [5]
     costs: Tensor  # float32 [3]
     _cell_columns: Tensor

@@ -1,4 +1,4 @@
-"""The options of Tetris."""
+"""The options of Tetris, and the planes of an observation. Imports nothing heavy, because the command line uses it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from engine.config.fields import option
 from engine.config.game import GameOptions
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BOARD_HELP
+
+FILLED, REACHED, PIECE, MASKS, NEXT = range(5)
+PLANES = 4
+"""Without `NEXT`, which is shown with the option only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,26 +25,35 @@ class TetrisOptions(GameOptions):
         "to 4 lines)",
         choices=("cells", "lines", "jumanji"),
         metavar="NAME",
+        roles=("task", "policy"),
     )
-    board: str = option("10x20", "environment", BOARD_HELP, metavar="WxH")
+    board: str = option("10x20", "environment", BOARD_HELP, metavar="WxH", roles=("task", "network", "policy"))
     pieces: str = option(
         "uniform",
         "environment",
         "uniform: every piece equally likely; bag: all seven pieces before any of them repeats",
         choices=("uniform", "bag"),
+        roles=("task", "policy"),
     )
-    next_piece: bool = option(False, "environment", "draw each piece one placement earlier and show it to the agent")
+    next_piece: bool = option(
+        False,
+        "environment",
+        "draw each piece one placement earlier and show it to the agent",
+        roles=("task", "network", "policy"),
+    )
     max_pieces: int = option(
         10_000,  # four thousand lines
         "environment",
         "pieces after which a game is cut off",
         low=1,
         high=10_000_000,
+        roles=("task", "policy"),
     )
     curriculum: bool = option(
         False,
         "environment",
         "penalties for height, holes and bumpiness that grow with each phase; not in evaluations",
+        roles=("task", "network"),
     )
     curriculum_steps: int = option(
         100_000,
@@ -52,6 +65,7 @@ class TetrisOptions(GameOptions):
         True,
         "learning",
         "value a placement by its reward and the board that it leaves, rather than from board and piece",
+        roles=("network",),
     )
 
 

@@ -1,7 +1,5 @@
-"""Tetris for a person, in real time: pieces fall, faster with every ten lines, and can be held.
-
-The rules stay the environment's, whose step is a whole placement: a piece that has come straight down. So a piece can't
-be slid or turned under others while it falls. Gravity, hold, level and points are this module's, unknown to agents.
+"""Tetris for people: in real time, with pieces that fall, faster with every ten lines, and can be held; or played by a
+policy, whose piece falls in each step to where it will be placed.
 """
 
 from __future__ import annotations
@@ -10,21 +8,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.config import joypad
+from engine.config.capabilities import DOWN, LEFT, RIGHT, SELECT, START, UP, A, B
 from engine.envs.lanes import Frames, Lanes
 from engine.envs.played_game import PICTURES_PER_S
+from engine.evaluation.stepped_game import PolicyPlayer
 from engine.games.boards.lanes import BoardLanes
-from engine.games.tetris.drops import Drop, entry, landing, landings, moved, turned
 from engine.games.tetris.rules import PIECES, TetrisLanes
-from engine.games.tetris.viewer import TetrisViewer
+from engine.games.tetris.viewer import Drop, TetrisViewer, entry, landing, landings, moved, turned
 
-HARD_DROP, HOLD = joypad.START, joypad.SELECT
-CLOCKWISE, COUNTER_CLOCKWISE = (joypad.A, joypad.UP), (joypad.B,)
+HARD_DROP, HOLD = START, SELECT
+CLOCKWISE, COUNTER_CLOCKWISE = (A, UP), (B,)
 _LINES_PER_LEVEL, _HIGHEST_LEVEL = 10, 20
 _POINTS = (0, 100, 300, 500, 800)
 """For 0 to 4 lines, times the level. With these and the speeds, https://tetris.wiki/Scoring and /Marathon."""
 _LOCK_TICKS = PICTURES_PER_S // 2
-"""Time that a piece can still be moved after it has landed."""
+"""Time that a piece can still be moved after it has landed; each move begins it anew."""
+_MOST_MOVES = 15
+"""Moves and turns of a piece since it first landed, as in https://tetris.wiki/Infinity."""
 
 
 class TetrisPerson:
@@ -65,12 +65,17 @@ class TetrisPerson:
         drop = entry(self._columns, self._games.piece(0))
         assert drop is not None, "the episode has ended"
         self._place(drop)
-        self._rows, self._waited, self._landed = 0.0, 0, False
+        self._rows, self._landed, self._moves = 0.0, False, 0
 
-    def _place(self, drop: Drop | None) -> None:
-        """Put the falling piece there, if it can be there. One that has landed can be moved for longer then."""
-        if drop is None:
+    def _move(self, drop: Drop | None) -> None:
+        """Move or turn the falling piece, if it can be there."""
+        if drop is None or self._moves == _MOST_MOVES:
             return
+        if self._moves or self._drop == self._ghost:
+            self._moves += 1
+        self._place(drop)
+
+    def _place(self, drop: Drop) -> None:
         landed = landing(self._columns, drop)
         assert landed is not None
         self._drop, self._ghost, self._waited = drop, landed, 0
@@ -88,13 +93,13 @@ class TetrisPerson:
             self._landed |= self._waited >= _LOCK_TICKS
 
     def _press(self, button: int) -> None:
-        if button in (joypad.LEFT, joypad.RIGHT):
-            self._place(moved(self._columns, self._drop, 1 if button == joypad.RIGHT else -1))
+        if button in (LEFT, RIGHT):
+            self._move(moved(self._columns, self._drop, 1 if button == RIGHT else -1))
         elif button in CLOCKWISE:
-            self._place(turned(self._columns, self._drop, 1))
+            self._move(turned(self._columns, self._drop, 1))
         elif button in COUNTER_CLOCKWISE:
-            self._place(turned(self._columns, self._drop, -1))
-        elif button == joypad.DOWN:
+            self._move(turned(self._columns, self._drop, -1))
+        elif button == DOWN:
             self._landed = self._drop == self._ghost
             self._points += self._fall()
             self._rows = 0.0
@@ -148,3 +153,16 @@ class TetrisPerson:
 def seconds_per_row(level: int) -> float:
     """Time in which a piece falls by a row."""
     return (0.8 - 0.007 * (level - 1)) ** (level - 1)
+
+
+_FALL = 0.4, 0.9
+"""The part of a step in which the piece falls."""
+
+
+class FallingPolicy(PolicyPlayer):
+    """See `engine.evaluation.stepped_game.Player`."""
+
+    def picture(self, progress: float) -> NDArray[np.uint8]:
+        assert isinstance(self._lanes, BoardLanes)
+        begins, ends = _FALL
+        return self._lanes.viewer(0).draw(self._thought, min(max(0.0, (progress - begins) / (ends - begins)), 1.0))

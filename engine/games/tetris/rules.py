@@ -15,12 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.compiler.kernels import bind_last
+from engine.console.compiler.kernels import bind_last
 from engine.errors import UserError
-from engine.games.boards.step_arrays import new_arrays
-from engine.games.boards.tensor_lanes import TensorLanes, TensorStep, as_step, check_range
+from engine.games.boards.tensor_lanes import TensorLanes, TensorStep, as_step, check_range, new_arrays
 from engine.games.tetris.kernel import TetrisRules, TetrisState, step_tetris
-from engine.games.tetris.planes import MASKS, NEXT, PIECE, PLANES
+from engine.games.tetris.options import MASKS, NEXT, PIECE, PLANES
 
 PIECES = (
     ("#...|#...|#...|#...", "####|....|....|....", "#...|#...|#...|#...", "####|....|....|...."),

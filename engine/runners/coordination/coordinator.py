@@ -11,20 +11,19 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from engine.agents import Losses
+from engine.agents.double_dqn import Losses
 from engine.config.fields import flag
 from engine.protocol.commands import Checkpoint, Command, Evaluate, Pause, Render, Resume, Save, Set, Stop, Trace
-from engine.protocol.messages import Done, Ready, State
-from engine.runners.changed_options import changed
-from engine.runners.coordination.checkpoint_writer import CheckpointWriter
-from engine.runners.coordination.evaluator import Evaluator
-from engine.runners.coordination.reporter import Reporter
-from engine.runners.coordination.stats.processes import MemberInfo
+from engine.protocol.framing import failure_of
+from engine.protocol.messages import Done, Ready, State, Trained
+from engine.runners.coordination.evaluation import Evaluator, FinalEvaluator, StopWaits
+from engine.runners.coordination.reporter import MemberInfo, Reporter
 from engine.runners.coordination.tuning import Tuning
+from engine.runners.learning.checkpoint import CheckpointWriter
 from engine.runners.learning.learner import Learner
-from engine.runners.parent_link import ParentLink
+from engine.runners.links import ParentGoneError, ParentLink
 from engine.runners.shared_state import SharedState
-from engine.runners.start import Start
+from engine.runners.start import Start, changed
 from engine.runs.checkpoint_state import Extra, read_state
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.threads import ThreadBudget
@@ -56,6 +55,7 @@ class Coordinator:
         self._counters = self.reporter.counters
         self._tuning = Tuning(config, link, learner, shared_state, self._counters)
         self._evaluator = Evaluator(start.run, config, link, learner, threads.lane_threads)
+        self._judge = FinalEvaluator(start.run, config, link, learner, threads.lane_threads, self._report_judging)
         self._writer = CheckpointWriter(start.run, config, link, learner)
         self.games_state: Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]] = lambda: ({}, {})
         """Returns the state of the games for a checkpoint, in runners that resume in the middle of episodes: JSON
@@ -74,6 +74,8 @@ class Coordinator:
         """The same at a checkpoint that was due since the last commands were handled, so that it answers them."""
         self._state: State = "running"
         self._stop_reason: str | None = None
+        self._is_complete = False
+        """Whether it ends because its steps or episodes are done."""
         self._updates_before = learner.updates  # in earlier sessions
         self._plan_save()
         self._next_save_at = -math.inf
@@ -127,13 +129,21 @@ class Coordinator:
         self._stop_reason = self._stop_reason or reason
 
     def finish(self) -> None:
-        """Write the last checkpoint and the last report, after all members have stopped."""
+        """Write the last checkpoint and the last report, after all members have stopped. If training was not stopped
+        before its end, judge the policy."""
         self._state = "stopping"
         self.reporter.record(self._learner.unread_losses())
         self.reporter.report(self._state, at_once=True)
         if self._saved != self._now:
             self._checkpoint()
-        self._link.send(Done(reason=self._stop_reason or "the runner ended"))
+        reason = self._stop_reason or "the runner ended"
+        if self._is_complete and self._config.final_episodes:
+            self._link.send(Trained(reason=reason))
+            self._evaluate_finally()
+        self._link.send(Done(reason=reason))
+
+    def close(self) -> None:
+        self._evaluator.close()
 
     @property
     def _now(self) -> tuple[int, int]:
@@ -156,6 +166,7 @@ class Coordinator:
                 f"first update; lower {lower} or raise {more}",
                 "warning",
             )
+        self._is_complete = self._is_complete or self._stop_reason is None
         self.stop(reason)
 
     def _handle(self, command: Command) -> None:
@@ -198,6 +209,26 @@ class Coordinator:
         if score is not None and scheduled:
             self._tuning.follow_schedule(score)
         return score is not None
+
+    @stopwatch("evaluate")
+    def _evaluate_finally(self) -> None:
+        """Judge the policy that the run has chosen. Nothing that happens here makes the run fail: all is saved."""
+        self._counters.stop_clock()
+        self._state = "judging"
+        try:
+            self._link.send(self._judge.evaluate(self._counters.env_steps, self._counters.wall_s))
+        except StopWaits:
+            self._link.log("the final evaluation was stopped: the run has no result")
+        except ParentGoneError:
+            raise
+        except Exception as error:  # such as that of an environment
+            self._link.log(
+                f"the final evaluation failed, so the run has no result: {failure_of(error).reason}", "warning"
+            )
+
+    def _report_judging(self, judged: int, to_judge: int) -> None:
+        self.reporter.judged = judged, to_judge
+        self.reporter.report(self._state)
 
     @stopwatch("save")
     def _plan_save(self) -> None:

@@ -1,5 +1,6 @@
-"""Changes the settings of a run while it runs: those that the user sets, and those that the schedule of the learning
-rate sets after evaluations."""
+"""Changes of a run while it runs: settings by the user or the schedule of the learning rate, and the curriculum, which
+the coordinator advances and the members follow.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from engine.config.common_options import TUNABLE_BOUNDS
-from engine.config.run_config import RunConfig
+from engine.config.capabilities import HasCurriculum
+from engine.config.game import options_with
+from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
+from engine.envs.lanes import Curriculum, curriculum_report
+from engine.protocol import messages
 from engine.protocol.commands import Set, Tunable
-from engine.protocol.messages import Changed
-from engine.runners.changed_options import changed, unchanged
-from engine.runners.coordination.stats.counters import Counters
+from engine.protocol.messages import Changed, Phase
+from engine.runners.coordination.stats import Counters
 from engine.runners.learning.checkpoint import refused
-from engine.runners.learning.learner import Learner
-from engine.runners.learning.schedules import CUT, Score, make_schedule
-from engine.runners.parent_link import ParentLink
+from engine.runners.learning.learner import CUT, Learner, Score, make_schedule
+from engine.runners.links import ParentLink
 from engine.runners.shared_state import SharedState
-from engine.runs.checkpoint_state import Extra
+from engine.runners.start import changed, unchanged
+from engine.runs.checkpoint_state import Extra, read_state
 
 _KEPT: dict[Tunable, tuple[str, ...]] = {
     "learning_rate": ("learning_rate",),
@@ -48,7 +53,7 @@ class Tuning:
         config, kept = self._config, set[Tunable]()
         for name, value in extra.tuned.items():
             may_keep = same_task or name not in _SET_BY_SCHEDULE
-            if name == "gamma" and config.game_info.keeps_gamma(config):  # an earlier version let it change
+            if name == "gamma" and config.keeps_gamma:  # an earlier version let it change
                 may_keep = False
             if may_keep and unchanged(config, checkpoint, *_KEPT[name]):
                 kept.add(name)
@@ -88,7 +93,7 @@ class Tuning:
         if wanted.name == "beta" and not self._config.prioritized_replay:
             self._link.log("beta: has no effect on uniform replay; needs --prioritized-replay", "warning")
             return
-        if wanted.name == "gamma" and self._config.game_info.keeps_gamma(self._config):
+        if wanted.name == "gamma" and self._config.keeps_gamma:
             self._link.log("gamma: can't change with --curriculum, whose rewards contain it", "warning")
             return
         if wanted.name == "learning_rate":
@@ -142,4 +147,61 @@ def schedule_options(config: RunConfig) -> tuple[str, ...]:
     """Options with which the schedule of the learning rate starts anew if they have changed."""
     if config.learning_rate_schedule == "decay":  # which does not look at scores
         return config.task_options
-    return (*config.task_options, "learning_rate", "eval_episodes", *config.game_info.evaluation_options)
+    return (*config.task_options, "learning_rate", "eval_episodes", *options_with("evaluation", config.game))
+
+
+class RunCurriculum:
+    """Advances `curriculum`, publishes its level, and tells when a new phase begins.
+
+    `ladder`: final epsilon of each lane of all members. The quarter of the lanes that explores least is judged.
+    """
+
+    def __init__(
+        self, curriculum: Curriculum, ladder: NDArray[np.float64], link: ParentLink, shared_state: SharedState
+    ) -> None:
+        self._curriculum, self._link, self._shared_state = curriculum, link, shared_state
+        self._phase = int(curriculum.level)
+        self._judged = ladder <= np.sort(ladder)[max(1, ladder.size // 4) - 1]
+
+    def record_episode(self, place: int, task: str, success: bool) -> None:
+        """Count an episode of the lane at `place` among all members' lanes."""
+        if self._judged[place]:
+            self._curriculum.record_episode(task, success)
+
+    def advance(self, env_steps: int) -> None:
+        """Advance to what the run has reached after `env_steps` environment steps."""
+        curriculum = self._curriculum
+        curriculum.advance(env_steps)
+        self._shared_state.publish_level(curriculum.level)
+        names = curriculum.phases
+        while self._phase < int(curriculum.level):
+            self._phase += 1
+            self._link.send(
+                Phase(env_steps=env_steps, phase=self._phase + 1, phases=len(names), name=names[self._phase])
+            )
+
+    def report(self) -> messages.Curriculum:
+        return curriculum_report(self._curriculum)
+
+    def state(self) -> dict[str, Any]:
+        """The state for a checkpoint."""
+        return self._curriculum.state()
+
+
+def curriculum_at(config: RunConfig, extra: Extra) -> Curriculum | None:
+    """The run's curriculum with the state from a checkpoint's `extra`; a new one if that has none."""
+    env_steps = extra.counters.env_steps
+    game = config.game_info
+    curriculum = game.make_curriculum(config, env_steps) if isinstance(game, HasCurriculum) else None
+    if curriculum is not None and extra.curriculum is not None:
+        with refused("curriculum"):
+            curriculum.load_state(msgspec.to_builtins(extra.curriculum))
+    if curriculum is not None:
+        curriculum.advance(env_steps)
+    return curriculum
+
+
+def curriculum_level_at(config: RunConfig, checkpoint: Path | None) -> float:
+    """The level of the run's curriculum at a checkpoint; 0 without a curriculum or a checkpoint."""
+    curriculum = curriculum_at(config, Extra() if checkpoint is None else read_state(checkpoint).extra)
+    return 0.0 if curriculum is None else curriculum.level

@@ -1,8 +1,12 @@
-"""Writes a learner and what its run adds into the folder of a checkpoint, and restores them."""
+"""Writes the checkpoints and policies of a run, and restores a learner from them.
+
+If writing fails while the run trains, training continues.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import shutil
@@ -11,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
-from engine.buffers.saved_arrays import mapped_arrays, save_arrays
+from engine import __version__
 from engine.config.run_config import RunConfig
-from engine.runners.changed_options import unchanged
-from engine.runners.learning.learner import Learner
-from engine.runners.learning.policy_file import on_cpu, save_policy
-from engine.runners.learning.settings import advantage_learning
+from engine.envs.factory import describe_evaluation, describe_task
+from engine.protocol.messages import Saved, Written
+from engine.runners.learning.learner import Learner, advantage_learning
+from engine.runners.links import ParentLink
+from engine.runners.start import unchanged
 from engine.runs import checkpoints
 from engine.runs.checkpoint_state import (
     ARRAYS_FILE,
@@ -35,10 +41,52 @@ from engine.runs.checkpoint_state import (
     Extra,
     read_state,
 )
-from engine.runs.checkpoints import CheckpointError
-from engine.runs.run import CONFIG_FILE, read_config
+from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError
+from engine.runs.replay_file import mapped_arrays, save_arrays
+from engine.runs.run import CONFIG_FILE, Run, read_config
 from engine.runtime.devices import is_out_of_memory
-from engine.runtime.files import new_file
+from engine.runtime.files import is_full, new_file, why_not_written
+
+
+def save_policy(learner: Learner, path: Path, env_steps: int, score: tuple[float, ...] = ()) -> None:
+    """Write the policy network and the `score` that it reached, if there is one."""
+    try:
+        with new_file(path) as file:
+            file.write(save(on_cpu(learner.agent.policy.state_dict()), _metadata(learner, env_steps, score)))
+    except BaseException:
+        path.unlink(missing_ok=True)  # a partial file, if the disk is full
+        raise
+
+
+def on_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors as safetensors takes them: on the CPU, and none in the memory of another, as those of layers that share
+    their weights are."""
+    taken, found = set[int](), dict[str, torch.Tensor]()
+    for name, tensor in tensors.items():
+        found[name] = tensor.detach().cpu().contiguous()
+        place = found[name].untyped_storage().data_ptr()
+        if place in taken:
+            found[name] = found[name].clone()
+        taken.add(place)
+    return found
+
+
+def _metadata(learner: Learner, env_steps: int, score: tuple[float, ...]) -> dict[str, str]:
+    """The safetensors header."""
+    config, spec = learner.config, learner.spec
+    policy = {
+        "version": __version__,
+        "network": config.network_name,
+        "stack": spec.stack,
+        "frame_shape": spec.frame_shape,
+        "outputs": spec.actions,
+        **describe_task(config),
+        "env_steps": env_steps,
+        "updates": learner.updates,
+        "seed": config.seed,
+        **({"score": score, **describe_evaluation(config)} if score else {}),
+    }
+    return {"format": POLICY_FORMAT, "policy": json.dumps(policy)}
 
 
 def write_checkpoint(
@@ -166,3 +214,62 @@ def refused(what: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"the checkpoint's {what} is damaged ({error})") from None
+
+
+_SAVING_S = 600.0
+"""Seconds that writing one piece of a checkpoint may take before the host treats this process as hung."""
+
+
+class CheckpointWriter:
+    """Writes what `learner` has learned into the folder `run`. `config`: the run's own."""
+
+    def __init__(self, run: Path, config: RunConfig, link: ParentLink, learner: Learner) -> None:
+        self._run, self._config, self._link, self._learner = run, config, link, learner
+        self._writes = 0
+
+    def write(self, env_steps: int, extra: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> bool:
+        """Write a partial folder, which the host checks, renames and announces; `extra` and `arrays` as in
+        `write_checkpoint`. Returns whether that succeeded; the host decides what a missing final checkpoint means."""
+        name = checkpoints.folder_name(env_steps)
+        self._writes += 1  # the host may still be committing one of the same step
+        partial, final = self._run / f".{name}.{self._writes}.partial", self._run / name
+        beat = functools.partial(self._link.beat, _SAVING_S)
+        beat()
+        try:
+            while True:
+                try:
+                    write_checkpoint(self._learner, partial, env_steps, self._config, extra, arrays, beat)
+                    break
+                except Exception as error:  # safetensors raises exceptions of its own when the disk is full
+                    shutil.rmtree(partial, ignore_errors=True)  # frees space on a full disk
+                    if not (is_full(error) and self._give_way(env_steps)):
+                        self._link.log(
+                            f"{why_not_written(error)}: no checkpoint was written at {env_steps:,} steps", "error"
+                        )
+                        return False
+        finally:
+            self._link.beat()
+        self._link.send(Written(partial=str(partial), final=str(final), env_steps=env_steps))
+        return True
+
+    def save_policy(self, env_steps: int) -> None:
+        """Write a policy file among the run's `policies`, and announce it."""
+        folder = self._run / "policies"
+        path = folder / f"policy-{env_steps:012d}.safetensors"
+        partial = folder / f".{path.name}.partial"
+        try:
+            folder.mkdir(exist_ok=True)
+            save_policy(self._learner, partial, env_steps)
+            partial.replace(path)
+        except Exception as error:  # see `write`
+            self._link.log(f"{why_not_written(error)}: the policy was not saved", "error")
+            return
+        self._link.send(Saved(kind="policy", path=str(path.resolve()), env_steps=env_steps))
+
+    def _give_way(self, env_steps: int) -> bool:
+        """Remove the oldest checkpoint, as the disk is full. Returns whether that made room for a newer one."""
+        removed = checkpoints.give_way(Run(self._run), lambda done: self._link.beat(_SAVING_S))
+        if removed is not None:
+            text = f"the disk is full: {removed.name} was removed to make room for the checkpoint at {env_steps:,}"
+            self._link.log(text, "warning")
+        return removed is not None

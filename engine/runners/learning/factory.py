@@ -1,42 +1,162 @@
-"""Makes a learner: chooses how updates are computed and where the replay lies, and restores a checkpoint."""
+"""Makes a learner: the replay that its options ask for, how updates are computed, and the state of a checkpoint.
+
+Before, a process rehearses some steps, with games, a network and a replay that are thrown away. That compiles all
+kernels, or loads them from the cache, which takes longer than a heartbeat may on a machine that is new or busy. So
+every process rehearses before its first heartbeat, and the coordinator before it starts the others, which then find
+the code in the cache, if that can be written.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
-from engine.agents import DoubleDQN
 from engine.agents.autotune import choose, still_valid
-from engine.agents.initial_weights import for_actions
+from engine.agents.double_dqn import DoubleDQN
+from engine.agents.layout import as_input
 from engine.agents.networks import make_networks
-from engine.agents.policy_weights import load_weights, policy_weights
-from engine.buffers import Replay
+from engine.agents.optimisers import Adam, RMSProp
+from engine.agents.weights import KnowsSimilarActions, for_actions, load_weights, policy_weights
 from engine.buffers.device.replay import DeviceReplayBuffer
+from engine.buffers.frames import FrameStorage
+from engine.buffers.memory import MappedMemory, Memory, SharedMemory
+from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.config.game import Spec
 from engine.config.run_config import RunConfig
-from engine.config.torchrun import is_first_here
-from engine.monitoring.memory_budget import check_memory
-from engine.runners.device import resolve_device
+from engine.config.runners import Choices, is_first_here
+from engine.console.compiler.code_cache import is_cold
+from engine.envs.factory import make_lanes
+from engine.envs.lanes import PlayedStep
+from engine.errors import UserError
+from engine.monitoring.memory_budget import DeviceMemory, check_memory, fits_device
 from engine.runners.learning.checkpoint import load_checkpoint
-from engine.runners.learning.device_update import DeviceUpdate
-from engine.runners.learning.host_update import HostUpdate
-from engine.runners.learning.learner import Learner, Update
-from engine.runners.learning.learner_random import LearnerRandom
-from engine.runners.learning.pace import Pace
-from engine.runners.learning.replay_factory import belongs_on_device, device_replay_or, make_replay
-from engine.runners.start import Start
+from engine.runners.learning.learner import Learner, LearnerRandom, Pace, Update
+from engine.runners.learning.updates import DeviceUpdate, HostUpdate
+from engine.runners.shared_state import starts_slowly
+from engine.runners.start import Start, resolve_device
 from engine.runs import checkpoints
-from engine.runs.checkpoint_state import Choices, read_state
-from engine.runs.initial_policy import fitting_policy
+from engine.runs.checkpoint_state import read_state
+from engine.runs.lookup import fitting_policy
+from engine.runs.replay_file import ReplayShape, replay_shape
 from engine.runs.run import CONFIG_FILE, read_config
+from engine.runtime.devices import is_out_of_memory, release_memory
+
+
+def make_replay(start: Start, spec: Spec, log: Callable[[str], None], device: torch.device | None = None) -> Replay:
+    """The replay of one learner, with frames on `device`; None: on the host."""
+    config = start.config
+    shape = _shape(config, spec, config.parallel_envs, start.learners)
+    if device is not None:
+        uniform = {"alpha": 0.0, "beta": 0.0, "beta_annealing": 0.0}
+        priorities = _priorities(config, start.learners) if config.prioritized_replay else uniform
+        return DeviceReplayBuffer(shape, gamma=config.gamma, **priorities, device=device)
+    memory = None
+    if config.replay_in_files:
+        renew = None if start.resume_from is None else log  # such as after a change of processes or lanes
+        others = 0 if start.index else start.learners - 1
+        memory = MappedMemory(start.replay_folder, renew, others, contents=_contents(config))
+    return _on_host(config, shape, start.learners, memory=memory)
+
+
+def _contents(config: RunConfig) -> str:
+    """Return what transitions belong to, as text."""
+    return json.dumps({name: config.value(name) for name in config.replay_options})
+
+
+def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: Memory) -> ReplayBuffer:
+    """The replay that `processes` actors fill, each its own lanes, with a priority for each transition."""
+    return _on_host(config, _shape(config, spec, processes * config.parallel_envs), priorities=True, memory=memory)
+
+
+def shared_storage(config: RunConfig, spec: Spec, processes: int, memory: SharedMemory) -> FrameStorage:
+    """The storage of a `shared_replay`, for an actor, which only appends."""
+    shape = _shape(config, spec, processes * config.parallel_envs)
+    return FrameStorage(shape, gamma=config.gamma, memory=memory, priorities=True)
+
+
+def _shape(config: RunConfig, spec: Spec, lanes: int, learners: int = 1) -> ReplayShape:
+    return replay_shape(spec, lanes, math.ceil(config.buffer_size / (lanes * learners)), config.n_step)
+
+
+def _priorities(config: RunConfig, learners: int) -> dict[str, float]:
+    """Arguments of a prioritized replay."""
+    seen = learners if config.runner_info.shares_weights else 1  # updates of the run per update of one worker
+    return {"alpha": config.alpha, "beta": config.beta, "beta_annealing": seen * config.beta_annealing}
+
+
+def _on_host(config: RunConfig, shape: ReplayShape, learners: int = 1, **options: Any) -> ReplayBuffer:
+    options |= {"gamma": config.gamma, "reuse_batches": True}
+    if config.prioritized_replay:
+        return PrioritizedReplayBuffer(shape, **_priorities(config, learners), **options)
+    return ReplayBuffer(shape, **options)
+
+
+def device_of_boards(config: RunConfig, device: torch.device) -> torch.device | None:
+    """The device on which board games run so that frames need no copy; None: the host."""
+    return device if _may_be_on_device(config, device) else None
+
+
+def belongs_on_device(start: Start, spec: Spec, device: torch.device) -> bool:
+    """Return whether a learner keeps its replay on the device that learns; see `fits_device`."""
+    config = start.config
+    if not _may_be_on_device(config, device):
+        return False
+    if device.type != "cuda":
+        return True
+    memory = DeviceMemory(
+        torch.cuda.mem_get_info(device)[0], torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+    )
+    transitions = on_one_gpu(config, start.index, start.learners)
+    return fits_device(config.replay_device, transitions, spec, memory)
+
+
+def device_replay_or(
+    make: Callable[[torch.device | None], Replay], device: torch.device, config: RunConfig, log: Callable[[str], None]
+) -> Replay:
+    """The replay on `device`; with `auto` on the host, if another program has taken the room meanwhile.
+
+    Raises the error of PyTorch if the replay must lie on the device and does not fit.
+    """
+    try:
+        return make(device)
+    except (RuntimeError, MemoryError) as error:
+        if config.replay_device != "auto" or not is_out_of_memory(error):
+            raise
+    release_memory(device)
+    log("the replay does not fit on the GPU, so it is stored on the host")
+    return make(None)
+
+
+def on_one_gpu(config: RunConfig, index: int, learners: int) -> int:
+    """Transitions that must fit into the GPU memory that learner `index` of `learners` finds free.
+
+    Each rank has its own GPU. Workers that share weights share one, so each decides by the sum of all, except with
+    `--replay-device device`: there each allocates what the earlier ones have left.
+    """
+    together = config.runner_info.shares_weights and (config.replay_device == "auto" or index == 0)
+    return config.buffer_size if together else math.ceil(config.buffer_size / learners)
+
+
+def _may_be_on_device(config: RunConfig, device: torch.device) -> bool:
+    """Return whether the replay must lie on the device that learns, or may if it fits."""
+    if config.replay_device == "device" and device.type == "mps":
+        raise UserError("--replay-device: MPS has no float64, which priorities need; accepted: auto, host")
+    if config.replay_device in ("host", "files"):
+        return False
+    return config.replay_device == "device" or device.type == "cuda"
+
 
 MakeAgent = Callable[..., DoubleDQN]
 """Makes an agent from the arguments of `DoubleDQN`."""
+_OPTIMIZERS = {"adam": Adam, "rmsprop": RMSProp}
 
 
 def make_learner(
@@ -103,8 +223,10 @@ def _agent(
         policy_tau=config.policy_tau,
         double_q=config.double_q,
         advantage_learning=config.advantage_learning,
+        optimizer=_OPTIMIZERS[config.optimizer],
         threads=choices.threads,
         accumulate=config.accumulate,
+        owner=start.index == 0,
         on_out_of_memory=lambda parts: log(f"out of memory: batches are now processed in {parts} parts"),
     )
 
@@ -116,7 +238,8 @@ def _initial_weights(config: RunConfig, policy: Path) -> dict[str, torch.Tensor]
     game = config.game_info
     if actions is None:
         return weights
-    return for_actions(weights, actions, game.action_names(config), game.most_similar_action)
+    similar = game.most_similar_action if isinstance(game, KnowsSimilarActions) else None
+    return for_actions(weights, actions, game.action_names(config), similar)
 
 
 def _update(
@@ -124,4 +247,42 @@ def _update(
 ) -> Update:
     if isinstance(replay, DeviceReplayBuffer) and type(agent) is DoubleDQN:
         return DeviceUpdate(agent, replay, config.batch_size, random=random.host, generator=random.device, log=log)
-    return HostUpdate(agent, replay, config, random.host)  # other agents exchange weights or gradients in an update
+    # Other agents exchange weights or gradients in an update.
+    return HostUpdate(agent, replay, config.batch_size, random.host, prioritized=config.prioritized_replay)
+
+
+def rehearse_acting(config: RunConfig, device: torch.device, log: Callable[[str], object] = lambda text: None) -> Spec:
+    """Play, and choose actions on `device`. Returns the `Spec` of the run's game."""
+    if is_cold():
+        log("compiling; only the first start on a machine does this, some seconds")
+    if starts_slowly(config):
+        return config.spec
+    env = make_lanes(config, 1, threads=1, seed=0, device=device_of_boards(config, device))
+    try:
+        frames, masks = env.reset(), env.masks
+        for _ in range(2):  # the second one may be the first of a new episode
+            masks = env.step(np.zeros(1, np.int64) if masks is None else masks.argmax(1)).masks
+        env.screen(0)
+        if device.type == "cpu":
+            obs = np.stack([np.asarray(frames)] * env.spec.stack, 1)
+            with torch.no_grad():
+                network = make_networks(config, env.spec)[0].eval()
+                images = as_input(network, torch.from_numpy(obs), torch.bfloat16)
+                network(images.float() if images.dtype == torch.bfloat16 else images)
+        return env.spec
+    finally:
+        env.close()
+
+
+def rehearse_learning(config: RunConfig, spec: Spec) -> None:
+    """Store steps in a replay on the host, draw a batch and set its priorities."""
+    length = 2 * (config.n_step + spec.stack)
+    replay = _on_host(config, replay_shape(spec, 1, length, config.n_step))
+    frames, none = np.zeros((1, *spec.frame_shape), spec.frame_dtype), np.zeros(1, np.bool_)
+    masks = np.ones((1, spec.actions), np.bool_) if spec.masked else None
+    for _ in range(length):
+        replay.append(
+            PlayedStep(frames, np.zeros(1, np.int64), np.zeros(1, np.float32), none, none, frames, masks, masks)
+        )
+    _, sample = replay.sample(1, np.random.default_rng(0))
+    replay.update_priorities(sample, np.ones(1, np.float32))

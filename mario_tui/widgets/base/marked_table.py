@@ -61,12 +61,14 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
 
     def __init__(self, title: str, *, id: str, sorting: tuple[str, bool]) -> None:
         super().__init__(id=id, cursor_type="row", zebra_stripes=True)
-        self.border_title = title
+        self.border_title = self._title = title
         self.sorting = sorting
         """Key of the column, and whether the largest value comes first."""
         self.marked: set[str] = set()
         self._all: list[Row] = []
         self._shown: dict[str, tuple[Text, ...]] = {}
+        self._made: dict[str, tuple[object, tuple[Text, ...]]] = {}
+        """What each row that is shown was made from, and its cells."""
         self._columns_shown: list[tuple[str, str, int]] = []
         self._to_select = ""
 
@@ -78,14 +80,14 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
 
     @abstractmethod
     def visible_columns(self) -> Sequence[Column[Row]]:
-        """Those that are shown, in their order."""
+        """Return those that are shown, in their order."""
 
     def in_order(self, rows: Iterable[Row]) -> list[Row]:
         """The rows in the order of those that are equal in the column that is sorted by."""
         return list(rows)
 
     def matches(self, row: Row) -> bool:
-        """Whether a row is shown."""
+        """Return whether a row is shown."""
         return True
 
     def content(self, row: Row) -> object:
@@ -127,6 +129,10 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
             return
         self.marked &= {row.key for row in self._all}
         self.update_rows()
+
+    def tell(self, note: str) -> None:
+        """Add a note to the title; an empty one removes it."""
+        self.border_title = f"{self._title}: {note}" if note else self._title
 
     def toggle_mark(self) -> None:
         """Mark or unmark the row under the cursor, and move down a row."""
@@ -195,17 +201,19 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         for column in columns:
             arrow = ("▼" if self.sorting[1] else "▲") if column.key == self.sorting[0] else ""
             heads.append((column.key, column.label + arrow, column.width))
-        rows = {
-            row.key: (
-                Text(_MARK if row.key in self.marked else " ", style="bold yellow"),
-                *(column.cell(row) for column in columns),
-            )
-            for row in self._arranged(filter(self.matches, self._all))
-        }
+        before = self._made if heads == self._columns_shown else {}
+        self._made = {}
+        for row in self._arranged(filter(self.matches, self._all)):
+            content = row.key in self.marked, self.content(row)
+            made = before.get(row.key)
+            self._made[row.key] = made if made and made[0] == content else (content, self._cells(row, columns))
+        rows = {key: cells for key, (_, cells) in self._made.items()}
         if heads == self._columns_shown and list(rows) == list(self._shown):
             for key, cells in rows.items():
-                for (column_key, *_), cell, before in zip(heads, cells, self._shown[key], strict=True):
-                    if cell != before:
+                if cells is self._shown[key]:
+                    continue
+                for (column_key, *_), cell, shown in zip(heads, cells, self._shown[key], strict=True):
+                    if cell != shown:
                         self.update_cell(key, column_key, cell)
         else:
             self._rebuild(heads, rows)
@@ -215,6 +223,10 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         if any(row.key == self._to_select for row in self._all):  # of one that the filter hides, nothing is selected
             self._to_select = ""
         self.post_message(self.Changed())
+
+    def _cells(self, row: Row, columns: Sequence[Column[Row]]) -> tuple[Text, ...]:
+        mark = Text(_MARK if row.key in self.marked else " ", style="bold yellow")
+        return mark, *(column.cell(row) for column in columns)
 
     def _rebuild(self, heads: list[tuple[str, str, int]], rows: dict[str, tuple[Text, ...]]) -> None:
         current, at, scrolled = self._current_key(), self.cursor_row, self.scroll_offset

@@ -1,22 +1,269 @@
-"""Panels that show text made from a snapshot, with bars and sparklines."""
+"""Base classes of panels: a rule with number and title, then lines of cells, which may be more than fit, a list with a
+cursor, or text made from a snapshot with bars and sparklines.
+
+A refreshed Textual widget sends all its cells again, which is slow over SSH. So lines are compared here, and a changed
+line is sent only up to its last changed cell. Of a list only visible rows are drawn.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from itertools import chain, repeat, zip_longest
 
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
+from textual.binding import Binding
+from textual.events import MouseScrollDown, MouseScrollUp, Resize, Show
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
 
-from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import fraction
-from mario_tui.widgets.base.line_widget import LineWidget
+from mario_tui.data.run_status import Snapshot
+from mario_tui.terminal.internals import AbstractMeta
+
+
+class LineWidget(Widget, can_focus=True, metaclass=AbstractMeta):
+    """Subclasses draw all lines in `repaint`; unchanged lines are not sent again.
+
+    `key` is the digit or letter that selects the panel.
+    """
+
+    COMPONENT_CLASSES = {"line-widget--title", "line-widget--muted"}
+
+    def __init__(
+        self, title: str, *, id: str | None = None, name: str | None = None, key: str = "", classes: str = "panel"
+    ) -> None:
+        super().__init__(id=id, name=name, classes=classes)
+        self.title, self.key = title, key
+        self.short_title = title  # used when there is no room for the title and the value
+        self.framed = True
+        self._lines: list[Strip] = []
+        self._bodies: list[Strip] = []
+        """The body lines as passed to `paint`."""
+        self._base: Style | None = None
+
+    # ------------------------------------------------------------------------------------------ for subclasses
+
+    @property
+    def body(self) -> tuple[int, int]:
+        """Columns and rows below the rule, without the one-cell margins; (0, 0) while not displayed."""
+        width, height = self.content_size
+        return (max(0, width - 2), max(0, height - self.framed)) if self.display and width > 2 else (0, 0)
+
+    @abstractmethod
+    def repaint(self) -> None:
+        """Draw all lines and pass them to `paint`."""
+
+    def paint(self, body: Sequence[Strip], value: str = "", note: str = "") -> None:
+        """Show lines under a rule with the title, a value after it and a note on the right.
+
+        Lines must include the background, as `text_lines` and the styles of `ink` do.
+        """
+        width, height = self.content_size
+        base = self.rich_style
+        rule = [self._rule(width, value, note, base)] if self.framed else []
+        margin = Segment(" ", base)
+        bodies = list(body[: height - len(rule)])
+        known = zip(self._bodies, self._lines[len(rule) :], strict=False)
+        lines = rule.copy()
+        for strip, (same, line) in zip(bodies, chain(known, repeat((None, None))), strict=False):
+            # An unchanged line stays the same object: creating one is expensive, and Textual caches data on it.
+            if line is None or strip != same:
+                line = Strip([margin, *strip, margin], strip.cell_length + 2)
+            lines.append(line.adjust_cell_length(width, base))
+        lines += [Strip.blank(width, base)] * (height - len(lines))
+        before, self._lines, self._bodies = self._lines, lines, bodies
+        changed = [
+            Region(0, y, max(end, 1), 1)
+            for y, (old, new) in enumerate(zip_longest(before, lines))
+            if new is not None and old is not new and (end := _last_difference(old, new))
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def text_lines(self, text: Text, width: int) -> list[Strip]:
+        """A text as strips, one per line, truncated to `width` cells."""
+        strips, base = [], self.rich_style
+        for line in text.split("\n", allow_blank=True):
+            line.truncate(width, overflow="ellipsis")
+            strips.append(Strip(Segment.apply_style(line.render(self.app.console, end=""), base), line.cell_len))
+        return strips
+
+    def ink(self, name: str) -> Style:
+        """The style of a component class, including this panel's background."""
+        return self.get_component_rich_style(name)
+
+    # ------------------------------------------------------------------------------------------ the widget
+
+    @property
+    def rich_style(self) -> Style:
+        """Cached until the styles change, because Textual computes it from all ancestors."""
+        if self._base is None:
+            self._base = super().rich_style
+        return self._base
+
+    def render(self) -> Text:
+        """The content as text; the screen itself is drawn from `render_line`."""
+        return Text("\n".join(line.text for line in self._lines))
+
+    def render_line(self, y: int) -> Strip:
+        if y < len(self._lines):
+            return self._lines[y]
+        return Strip.blank(self.content_size.width, self.rich_style)
+
+    def on_resize(self, event: Resize) -> None:
+        self._redraw()
+
+    def on_show(self, event: Show) -> None:
+        self._redraw()
+
+    def notify_style_update(self) -> None:
+        """Called when the theme or the focus has changed."""
+        super().notify_style_update()
+        self._base = None
+        if self.is_mounted:
+            self.call_after_refresh(self._redraw)
+
+    def _redraw(self) -> None:
+        if self.is_attached:  # it may have been removed in the meantime
+            self._lines, self._bodies, self._base = [], [], None
+            self.repaint()
+
+    def _fitting_title(self, room: int, note: int) -> str:
+        """The longest title that leaves `note` cells, else the longest that fits."""
+        for needed in (note, 0):
+            for title in (self.title, self.short_title):
+                if len(title) + needed <= room:
+                    return title
+        return self.short_title
+
+    def _rule(self, width: int, value: str, note: str, base: Style) -> Strip:
+        """`─ 4 Mean return ── 632 ────── 0 – 19.8k ─`; a heavy line if the panel has the focus."""
+        line = "━" if self.has_focus else "─"
+        colour = self.ink("line-widget--title")
+        title = self._fitting_title(width - len(value) - 9, cell_len(note) + 3 if note else 0)
+        name = f"{self.key} {title}" if self.key else title
+        text = Text(f"{line} ", style=colour, end="")
+        text.append(name, style=Style(bold=True, underline=self.has_focus))
+        if value:
+            text.append(f"  {value}", style=Style(bold=True))
+        text.append(" ")
+        room = width - text.cell_len - 2
+        if note and room >= cell_len(note) + 2:
+            text.append(line * (room - cell_len(note) - 1) + f" {note} ")
+        text.truncate(max(0, width - 1), overflow="ellipsis")
+        text.append(line * (width - text.cell_len))
+        return Strip(Segment.apply_style(text.render(self.app.console, end=""), base), width)
+
+
+def _last_difference(old: Strip | None, new: Strip) -> int:
+    """One past the last cell that differs; 0 if none does."""
+    if old is None or old.cell_length != new.cell_length:
+        return new.cell_length
+    if old == new:
+        return 0
+    end = new.cell_length
+    for before, after in zip(reversed(list(old)), reversed(list(new)), strict=False):
+        if before != after:
+            break
+        end -= after.cell_length
+    return end
+
+
+_WHEEL_LINES = 3
+
+
+class MovableLines(LineWidget):
+    """Subclasses implement `action_move` and `action_page`. Numbers below 0 go up, and may be larger than the panel.
+
+    Beside another panel class this one comes second, because Textual takes styles only from the first base.
+    """
+
+    BINDINGS = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home", "move(-1000000)", "First", show=False),
+        Binding("end", "move(1000000)", "Last", show=False),
+    ]
+
+    @abstractmethod
+    def action_move(self, lines: int) -> None:
+        """Move by some lines."""
+
+    @abstractmethod
+    def action_page(self, pages: int) -> None:
+        """Move by what fits into the panel."""
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        event.stop()
+        self.action_move(-_WHEEL_LINES)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        event.stop()
+        self.action_move(_WHEEL_LINES)
+
+
+class ListPanel(MovableLines):
+    """Subclasses implement `keys`. The cursor stays on its row, by the row's key, when the order changes."""
+
+    class Opened(Message):
+        """A row was double-clicked."""
+
+    def __init__(self, title: str, *, id: str, key: str) -> None:
+        super().__init__(title, id=id, key=key)
+        self._cursor: Hashable = None
+        self._top = 0
+
+    @abstractmethod
+    def keys(self) -> Sequence[Hashable]:
+        """The keys of all rows, in their order."""
+
+    @property
+    def index(self) -> int:
+        """The row of the cursor; the first one if its row is gone."""
+        return next((index for index, key in enumerate(self.keys()) if key == self._cursor), 0)
+
+    def rows_to_draw(self, rows: int) -> range:
+        """The rows that are visible if there is room for `rows`; the cursor is one of them."""
+        keys = self.keys()
+        if self._cursor is None and keys:
+            self._cursor = keys[0]
+        count, index = len(keys), self.index
+        self._top = max(0, min(self._top, count - rows, index), index - rows + 1)
+        return range(self._top, min(self._top + rows, count))
+
+    def position(self, shown: range) -> str:
+        """`3–12 of 40`; empty if all rows are visible."""
+        count = len(self.keys())
+        return "" if len(shown) >= count else f"{shown.start + 1}–{shown.stop} of {count}"
+
+    def go(self, index: int) -> None:
+        """Move the cursor to a row, or to the nearest one that exists."""
+        keys = self.keys()
+        if keys:
+            self._cursor = keys[min(max(index, 0), len(keys) - 1)]
+            self.repaint()
+
+    def action_move(self, lines: int) -> None:
+        self.go(self.index + lines)
+
+    def action_page(self, pages: int) -> None:
+        self.go(self.index + pages * max(1, self.body[1] - 2))
 
 
 class Panel(LineWidget):
     """Subclasses implement `compose_text`, and `is_needed` if they are hidden in some runs."""
 
-    def __init__(self, title: str, *, id: str, number: int = 0, classes: str = "panel") -> None:
-        super().__init__(title, id=id, number=number, classes=classes)
+    def __init__(self, title: str, *, id: str, key: str = "", classes: str = "panel") -> None:
+        super().__init__(title, id=id, key=key, classes=classes)
         self._snapshot = Snapshot()
         self._natural = self._laid_out = 0  # lines
         self._drawn: object = None  # content of the lines; converting text to lines is expensive
@@ -42,12 +289,12 @@ class Panel(LineWidget):
                 self.paint(self.text_lines(text, width), note=note)
 
     def is_needed(self, snapshot: Snapshot) -> bool:
-        """Whether there is anything to show in such a run."""
+        """Return whether there is anything to show in such a run."""
         return True
 
+    @abstractmethod
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         """The panel's content for a width in cells."""
-        raise NotImplementedError
 
     def note(self) -> str:
         """Text at the right end of the rule."""

@@ -1,45 +1,152 @@
-"""A chart of one metric of the run, with evaluations if it has any, and the run's events as letters on the x-axis."""
+"""A chart of one metric of a run over one of three x-axes, with evaluations if it has any, and the run's events as
+letters on the x-axis.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from rich.style import Style
 
-from mario_tui.data.chart_files import Line
-from mario_tui.data.format import number
-from mario_tui.widgets.base.braille import Canvas
-from mario_tui.widgets.charts.curve import Curve, Glyph, nearest, smooth
+from engine.protocol.messages import Changed, Evaluation, KeptEvent, Log, Phase, Point, Ready, Saved
+from engine.protocol.metrics import Metric
+from mario_tui.data.chart_files import Line, PictureCurve
+from mario_tui.data.format import number, since_text
+from mario_tui.widgets.charts.axes import Axis, ChartView, x_text
+from mario_tui.widgets.charts.curve import Canvas, Curve, Glyph, nearest, smooth
 from mario_tui.widgets.charts.plot import FIRST_INK, Plot
-from mario_tui.widgets.charts.run_curves import MARKS, Curves
-from mario_tui.widgets.charts.view import ChartView, x_text
+
+MARKS = {
+    "d": "setting changed",
+    "c": "checkpoint",
+    "e": "evaluation",
+    "b": "best evaluation",
+    "!": "warning",
+    "p": "new phase",
+    "r": "restart",
+}
+"""Letters on the x-axis, the most common first."""
+_Stepped = TypeVar("_Stepped", Point, Evaluation)
+
+
+class Curves:
+    """A run's points and marks, computed once per snapshot for all charts.
+
+    A resumed run may restart at an earlier step; the points and evaluations it replaces are dropped, so that x never
+    goes back. Numbers are in tuples: through the lists of hundreds of runs, each of Python's garbage collections would
+    go, and hold up the screen.
+    """
+
+    def __init__(
+        self,
+        points: Sequence[Point] = (),
+        others: Sequence[KeptEvent] = (),
+        not_finite: Mapping[str, int] | None = None,
+    ) -> None:
+        """`not_finite`: as in `Progress`."""
+        self.not_finite = not_finite or {}
+        self.points = _last_pass(points, 1)
+        self._steps = tuple(float(point.env_steps) for point in self.points)
+        self._wall = tuple(point.wall_s for point in self.points)
+        self.evaluations = _last_pass([event for event in others if isinstance(event, Evaluation)], 0)
+        self.best = best_of(self.evaluations)
+        self.marks = _marks(others, self.best)
+        """(environment steps, letter of `MARKS`), in order."""
+
+    def xs(self, axis: Axis, name: str = "env_steps") -> list[float]:
+        """x of the points whose value of this name is known."""
+        xs = self._steps if axis == "steps" else self._wall
+        start = self._wall[-1] if self._wall and axis == "ago" else 0.0
+        return [x - start for x, point in zip(xs, self.points, strict=True) if not math.isnan(getattr(point, name))]
+
+    def reach(self, axis: Axis) -> tuple[float, float]:
+        """First and last x of all points and marks."""
+        xs = self.xs(axis)
+        if not xs:
+            return 0.0, 0.0
+        return xs[0], max(xs[-1], *(self.x_of(step, axis) for step, _ in self.marks[-1:]), xs[0])
+
+    def x_of(self, env_steps: float, axis: Axis) -> float:
+        """x of an event at a step; interpolated between points. NaN if it is unknown: a time without any point."""
+        if axis == "steps":
+            return env_steps
+        if not self._steps:
+            return math.nan
+        wall = self._wall_at(env_steps)
+        return wall if axis == "time" else wall - self._wall[-1]
+
+    def values(self, name: str) -> list[float]:
+        """The known values: a host reports NaN until there is one, in each of its sessions. Infinite ones are gaps."""
+        return [value for point in self.points if not math.isnan(value := getattr(point, name))]
+
+    def _wall_at(self, env_steps: float) -> float:
+        after = bisect_left(self._steps, env_steps)
+        if after == 0:
+            return self._wall[0]
+        if after == len(self._steps):
+            return self._wall[-1]
+        left, right = self._steps[after - 1], self._steps[after]
+        share = (env_steps - left) / (right - left)
+        return self._wall[after - 1] + share * (self._wall[after] - self._wall[after - 1])
+
+
+def best_of(evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """The best evaluation: the newest one that was the best so far when it ran."""
+    return next((event for event in reversed(evaluations) if event.best), None)
+
+
+def _last_pass(events: Sequence[_Stepped], least: int) -> tuple[_Stepped, ...]:
+    """The events that no later one precedes, with at least so many steps from one to the next."""
+    kept: list[_Stepped] = []
+    limit = math.inf
+    for event in reversed(events):
+        if event.env_steps <= limit:
+            limit = event.env_steps - least
+            kept.append(event)
+    return tuple(reversed(kept))
+
+
+def _marks(others: Sequence[KeptEvent], best: Evaluation | None) -> list[tuple[float, str]]:
+    marks: list[tuple[float, str]] = []
+    step, started = 0.0, False
+    for event in others:
+        step = float(getattr(event, "env_steps", step))
+        match event:
+            case Saved(kind="checkpoint"):
+                marks.append((step, "c"))
+            case Evaluation():
+                marks.append((step, "b" if event is best else "e"))
+            case Changed():
+                marks.append((step, "d"))
+            case Phase():
+                marks.append((step, "p"))
+            case Log(level="warning" | "error"):
+                marks.append((step, "!"))
+            case Ready():
+                if started:
+                    marks.append((step, "r"))
+                started = True
+            case _:
+                pass
+    return marks
+
 
 _LINE, _RAW, _EVALUATION = range(FIRST_INK, FIRST_INK + 3)
 _CLASSES = ("chart--line", "chart--raw", "chart--evaluation")
 
 
 class Chart(Plot):
-    """`values` names a field of `Point`; `best` tells whether its highest (▲) or lowest (▼) value is marked."""
+    """Marks the highest (▲) or lowest (▼) value of the metric, whichever is its best."""
 
     COMPONENT_CLASSES = {*_CLASSES}
 
-    def __init__(
-        self,
-        title: str,
-        values: str,
-        view: ChartView,
-        *,
-        id: str,
-        number: int,
-        short: str,
-        best: Literal["high", "low"],
-        evaluated: bool = False,
-    ) -> None:
-        super().__init__(title, view, id=id, number=number)
-        self.short_title = short
-        self._values, self._best, self._evaluated = values, best, evaluated
+    def __init__(self, metric: Metric, view: ChartView) -> None:
+        super().__init__(metric.title, view, id=f"chart-{metric.short.lower()}", key=metric.key)
+        self.short_title = metric.short
+        self._values, self._best, self._evaluated = metric.name, metric.best, metric.evaluated
         self._curves = Curves()
         self._ys: list[float] = []
 
@@ -57,6 +164,9 @@ class Chart(Plot):
     def lines(self) -> list[Line]:
         steps, seconds = self._curves.xs("steps", self._values), self._curves.xs("time", self._values)
         return [Line(self.title, steps, seconds, self._ys)]
+
+    def picture_curves(self) -> list[PictureCurve]:
+        return [PictureCurve(self.title, self._curves.xs(self.view.axis, self._values), self._ys)]
 
     def inks(self) -> list[Style]:
         return [self.ink(name) for name in _CLASSES]
@@ -80,10 +190,8 @@ class Chart(Plot):
         points = self.drawable_points(curve)
         if not points:
             return []
-        return [
-            Glyph(*points[-1], "●", _LINE),
-            Glyph(*self._best_of(points), self._best_sign, _LINE),
-        ]
+        newest = [Glyph(*points[-1], "●", _LINE)] if math.isfinite(curve.ys[-1]) else []
+        return [*newest, Glyph(*self._best_of(points), self._best_sign, _LINE)]
 
     def marks(self) -> list[tuple[float, str]]:
         """In a shared cell the rarest kind wins."""
@@ -96,6 +204,9 @@ class Chart(Plot):
         (curve,) = curves
         known = [(x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if math.isfinite(y)]
         cursor, axis = self.view.cursor, self.view.axis
+        if cursor is None and curve.ys and not math.isfinite(curve.ys[-1]):
+            since = self._curves.not_finite.get(self._values)
+            return "not finite" if since is None or self.columns <= 16 else since_text(since)
         if not known:
             return ""
         if cursor is None:

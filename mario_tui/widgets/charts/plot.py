@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.color import Color
@@ -18,13 +19,20 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from mario_tui.data.chart_files import Line
+from mario_tui.data.chart_files import Line, PictureCurve
 from mario_tui.data.format import fitting
-from mario_tui.widgets.base.braille import Canvas
-from mario_tui.widgets.base.line_widget import LineWidget
-from mario_tui.widgets.charts.curve import Curve, Glyph, gaps_in, reduced
-from mario_tui.widgets.charts.ticks import log_ticks, round_ticks, tick_labels, x_ticks
-from mario_tui.widgets.charts.view import AXIS_NAMES, ZOOM, ChartView, x_text
+from mario_tui.widgets.base.panel import LineWidget
+from mario_tui.widgets.charts.axes import (
+    AXIS_NAMES,
+    ZOOM,
+    ChartView,
+    log_ticks,
+    round_ticks,
+    tick_labels,
+    x_text,
+    x_ticks,
+)
+from mario_tui.widgets.charts.curve import Canvas, Curve, Glyph, gaps_in, reduced
 
 _LABEL = 7
 _NARROW = 50
@@ -32,6 +40,9 @@ _POINTS_PER_COLUMN, _FEW_POINTS_PER_COLUMN, _FEW_CURVES = 4, 2, 12
 """More points are reduced to their extremes. A cell has two columns of dots, and the lowest and the highest point of
 each look like all of them. With many curves half as many must do: the time to draw grows with the number of points,
 and the curves hide each other."""
+_CURVES_PER_STEP = 6
+"""Drawing so many takes some hundredths of a second; then keys get their turn."""
+_PAUSE_S = 0.005
 _AROUND = 14
 """Cells of the rule beside title, value and note: the spaces around them, and enough of the line to keep them apart."""
 _ROWS_PER_TICK, _FEW_ROWS, _COLUMNS_PER_TICK = 3, 8, 14
@@ -52,15 +63,19 @@ class Plot(LineWidget):
         """The mouse changed the view; all charts must be redrawn."""
 
     def __init__(
-        self, title: str, view: ChartView, *, id: str | None = None, name: str | None = None, number: int = 0
+        self, title: str, view: ChartView, *, id: str | None = None, name: str | None = None, key: str = ""
     ) -> None:
-        super().__init__(title, id=id, name=name, number=number, classes="panel chart")
+        super().__init__(title, id=id, name=name, key=key, classes="panel chart")
         self.full_title = title
         self.logarithmic = False
         self.view = view
         self._dragged_from: float | None = None
         self._due = False
         """Whether it must be drawn as soon as it comes into sight."""
+        self._drawing: Iterator[None] | None = None
+        """The drawing under way, if it takes several steps."""
+        self._is_waiting = False
+        """Whether its next step is due."""
 
     @property
     def columns(self) -> int:
@@ -69,22 +84,26 @@ class Plot(LineWidget):
 
     # ------------------------------------------------------------------------------------------ for subclasses
 
-    def curves(self) -> Sequence[Curve]:
-        """What to draw; those that come later are drawn over the others."""
-        raise NotImplementedError
+    @abstractmethod
+    def curves(self) -> Iterable[Curve]:
+        """Return what to draw; those that come later are drawn over the others."""
 
     @property
     def curve_count(self) -> int:
-        """How many curves there are to draw."""
+        """Return how many curves there are to draw."""
         return 1
 
+    @abstractmethod
     def inks(self) -> Sequence[Style]:
         """The styles of the inks from `FIRST_INK` on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lines(self) -> Sequence[Line]:
-        """What to save of the chart."""
-        raise NotImplementedError
+        """Return what to save of the chart as a table."""
+
+    @abstractmethod
+    def picture_curves(self) -> Sequence[PictureCurve]:
+        """Return what to save of it as a picture: the curves without smoothing, on the axis of the view."""
 
     def single_points(self) -> Sequence[Glyph]:
         """Points that are not on a line; they count for the range of y."""
@@ -112,21 +131,51 @@ class Plot(LineWidget):
     # ------------------------------------------------------------------------------------------ drawing
 
     def repaint(self) -> None:
+        """Draw; a chart with many curves in steps, between which keys are handled. A new drawing replaces one that is
+        under way."""
         self._due = False
+        self._drawing = self._steps()
+        self._draw_step()
+
+    def _draw_step(self) -> None:
+        if self._drawing is None:
+            return
+        try:
+            next(self._drawing)
+        except StopIteration:
+            self._drawing = None
+        else:
+            if not self._is_waiting:
+                self._is_waiting = True
+                self.set_timer(_PAUSE_S, self._draw_next_step)
+
+    def _draw_next_step(self) -> None:
+        self._is_waiting = False
+        self._draw_step()
+
+    def _steps(self) -> Iterator[None]:
         columns, rows = self.columns, self.body[1]
         if columns < 4 or rows < 1:
             self.paint([])
             return
         low_x, high_x = self.view.bounds
-        curves = self.curves()
-        value = self.value(curves)
-        note = self._fit_rule(curves, value)
-        per_column = _POINTS_PER_COLUMN if len(curves) <= _FEW_CURVES else _FEW_POINTS_PER_COLUMN
-        curves = [reduced(curve, low_x, high_x, per_column * columns) for curve in curves]
+        whole = list[Curve]()
+        for curve in self.curves():
+            whole.append(curve)
+            if len(whole) % _CURVES_PER_STEP == 0:
+                yield
+        value = self.value(whole)
+        note = self._fit_rule(whole, value)
+        per_column = _POINTS_PER_COLUMN if len(whole) <= _FEW_CURVES else _FEW_POINTS_PER_COLUMN
         single_points = [
             glyph for glyph in self.single_points() if low_x <= glyph.x <= high_x and self.is_drawable(glyph.y)
         ]
-        shown = [y for curve in curves for _, y in self.drawable_points(curve)] + [glyph.y for glyph in single_points]
+        shown, curves = [glyph.y for glyph in single_points], list[Curve]()
+        for curve in whole:
+            curves.append(few := reduced(curve, low_x, high_x, per_column * columns))
+            shown += [y for _, y in self.drawable_points(few)]
+            if len(curves) % _CURVES_PER_STEP == 0:
+                yield
         if not shown or high_x < low_x:
             self.paint([self._plain(self._nothing_text(curves))], value=value, note=note)
             return
@@ -137,11 +186,15 @@ class Plot(LineWidget):
         body = rows - with_line - with_ticks - bool(legend)
         low, high = self._range(min(shown), max(shown))
         canvas = Canvas(columns, body, (low_x, high_x), (low, high))
-        for curve in curves:
+        for number, curve in enumerate(curves, 1):
             for ys in curve.behind:
                 canvas.line(curve.xs, [self._scale(y) for y in ys], curve.faint)
-        for curve in curves:
+            if number % _CURVES_PER_STEP == 0:
+                yield
+        for number, curve in enumerate(curves, 1):
             canvas.line(curve.xs, [self._scale(y) for y in curve.ys], curve.ink)
+            if number % _CURVES_PER_STEP == 0:
+                yield
         for glyph in (*single_points, *self.glyphs(curves, canvas)):
             canvas.glyph(glyph.x, self._scale(glyph.y), glyph.character, glyph.ink)
         if self.view.cursor is not None:
@@ -173,7 +226,7 @@ class Plot(LineWidget):
             self.draw()
 
     def is_drawable(self, y: float) -> bool:
-        """Whether a value has a place on the y-axis."""
+        """Return whether a value has a place on the y-axis."""
         return math.isfinite(y) and (y > 0 or not self.logarithmic)
 
     def drawable_points(self, curve: Curve) -> list[tuple[float, float]]:

@@ -12,10 +12,9 @@ from textual.events import Click
 from textual.message import Message
 
 from engine.protocol.messages import Lane
-from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import fitting, number_or_whole, thousandths
-from mario_tui.widgets.base.list_panel import ListPanel
-from mario_tui.widgets.base.panel import sparkline
+from mario_tui.data.run_status import Snapshot
+from mario_tui.widgets.base.panel import ListPanel, sparkline
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class ActorsPanel(ListPanel):
         """The sort order was changed with the mouse."""
 
     def __init__(self) -> None:
-        super().__init__("Actors", id="actors", number=1)
+        super().__init__("Actors", id="actors", key="1")
         self._snapshot = Snapshot()
         self.sort, self.reverse = "lane", False
         self._rows: list[Lane] = []

@@ -1,23 +1,33 @@
-"""The list of compared runs, which is also the legend of their charts."""
+"""The list of compared runs, which is also the legend of their charts, and the options in which they differ."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.style import Style
 from rich.text import Text
 from textual.events import Click
 
+from engine.config.fields import flag
 from mario_tui.data.differences import Configuration
-from mario_tui.data.format import number, shortened
+from mario_tui.data.format import counted, number, shortened
 from mario_tui.data.run_status import RunStatus
-from mario_tui.widgets.base.list_panel import ListPanel
+from mario_tui.widgets.base.panel import LineWidget, ListPanel
 from mario_tui.widgets.charts.comparison import Series
 
 _VALUE = 9
 """Width of a column of values, if its head is no longer."""
+
+
+class Shown(NamedTuple):
+    """A mean return, and whether it is the mean of fewer runs than elsewhere on its line."""
+
+    value: float
+    is_of_fewer: bool
+
 
 Key = str | Configuration
 """Identifies a row: a run by its path, the runs of one configuration by that."""
@@ -57,7 +67,7 @@ RANKINGS: Mapping[str, Callable[[ComparedRun], float | None]] = {
 
 
 def rankings(rows: Sequence[ComparedRun]) -> list[str]:
-    """Those of `RANKINGS` for which any of the rows has a value."""
+    """Return those of `RANKINGS` for which any of the rows has a value."""
     return [name for name, value in RANKINGS.items() if any(value(row) is not None for row in rows) or name == "name"]
 
 
@@ -78,12 +88,12 @@ class ComparedRunsPanel(ListPanel):
     each run; hidden runs are dim."""
 
     def __init__(self) -> None:
-        super().__init__("Runs", id="compared", number=1)
+        super().__init__("Runs", id="compared", key="1")
         self._rows: Sequence[ComparedRun] = ()
         self._by = self._head = ""
         self._moved = False
         """Whether the user has moved the cursor; until then it stays on the first row."""
-        self._values: Sequence[float | None] = ()
+        self._values: Sequence[Shown | None] = ()
         self._nothing = ""
 
     def go(self, index: int) -> None:
@@ -94,7 +104,7 @@ class ComparedRunsPanel(ListPanel):
         return [row.key for row in self._rows]
 
     def show(
-        self, rows: Sequence[ComparedRun], by: str, head: str, values: Sequence[float | None], nothing: str
+        self, rows: Sequence[ComparedRun], by: str, head: str, values: Sequence[Shown | None], nothing: str
     ) -> None:
         """Show the rows, ranked `by` one of `RANKINGS`, with one mean return each; `head` tells where it was taken,
         such as `last`. `nothing`: why there is no row, if there is none."""
@@ -134,7 +144,9 @@ class ComparedRunsPanel(ListPanel):
         room = max(8, min(longest, room))
         lines = [Text(f"  {'run':<{room}}{''.join(map(_cell, heads.values(), heads.values()))}", style="bold")]
         lines += [self._row(row, room, heads, row == index and self.has_focus) for row in shown]
-        self.paint(self.text_lines(Text("\n", no_wrap=True).join(lines), width), note=self.position(shown))
+        fewer = "* mean of fewer runs" if any(value and value.is_of_fewer for value in self._values) else ""
+        note = ", ".join(filter(None, (fewer, self.position(shown))))
+        self.paint(self.text_lines(Text("\n", no_wrap=True).join(lines), width), note=note)
 
     def _row(self, at: int, room: int, heads: Mapping[str, str], here: bool) -> Text:
         """A row with a name of `room` cells, and values under these heads."""
@@ -143,10 +155,15 @@ class ComparedRunsPanel(ListPanel):
         text = Text()
         text.append("· " if row.hidden else f"{row.series.marker} ", style=style)
         text.append(f"{shortened(_name(row), room):<{room}}", style=style + Style(reverse=here))
-        values = {name: value(row) for name, value in RANKINGS.items()} | {"mean return": self._values[at]}
+        value = self._values[at]
+        values = {name: of(row) for name, of in RANKINGS.items()}
+        values["mean return"] = None if value is None else value.value
         if all(values[name] is None for name in heads):
             return text.append(f" {row.problem or 'no data yet'}", style="dim")
-        cells = "".join(_cell(number(values[name]), head) for name, head in heads.items())
+        texts = {name: number(values[name]) for name in heads}
+        if value is not None and value.is_of_fewer and "mean return" in texts:
+            texts["mean return"] += "*"
+        cells = "".join(_cell(texts[name], head) for name, head in heads.items())
         text.append(f"{cells} ", style="dim" if row.hidden else "")
         for status in row.statuses:
             text.append(status.symbol, status.colour)
@@ -172,3 +189,63 @@ def _room_of_name(width: int, heads: Mapping[str, str]) -> int:
 
 def _name(row: ComparedRun) -> str:
     return f"{row.name} ⇧" if row.series.pinned else row.name
+
+
+_WIDEST = 16
+"""Width of a value's column at most; a longer value is cut."""
+
+
+class DifferencesPanel(LineWidget):
+    """Columns have the runs' colours and markers; those that do not fit are counted."""
+
+    def __init__(self) -> None:
+        super().__init__("Configuration", id="differences", key="2")
+        self._runs: Sequence[Series] = ()
+        self._options: Mapping[str, Sequence[str]] = {}
+
+    def show(self, runs: Sequence[Series], options: Mapping[str, Sequence[str]]) -> None:
+        """Show the values of each option, in the order of the runs."""
+        runs = [Series(run.name, run.index, pinned=run.pinned) for run in runs]
+        if (runs, options) != (self._runs, self._options) or not self._lines:
+            height = self.get_content_height(None, None, 0)
+            self._runs, self._options = runs, options
+            self.repaint()
+            if self.get_content_height(None, None, 0) != height and self.styles.is_auto_height:
+                self.refresh(layout=True)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        return max(1, len(self._options) + bool(self._options)) + self.framed
+
+    def repaint(self) -> None:
+        width, height = self.body
+        if not height:
+            return
+        if not self._options:
+            few = "only one line is shown" if self._runs else "no line is shown"
+            text = "no option differs" if len(self._runs) > 1 else few
+            self.paint(self.text_lines(Text(text, style="dim"), width))
+            return
+        named = {flag(name).removeprefix("--"): values for name, values in self._options.items()}
+        first = min(max(map(len, named)), max(8, width // 3))
+        widths = [
+            min(_WIDEST, max(1, *(len(values[at]) for values in named.values()))) for at in range(len(self._runs))
+        ]
+        shown = 0
+        while shown < len(widths) and first + sum(widths[: shown + 1]) + 2 * (shown + 1) <= width:
+            shown += 1
+        head = Text(" " * first)
+        for run, room in zip(self._runs[:shown], widths, strict=False):
+            head.append(f"  {run.marker:>{room}}", style=f"bold {run.colour}")
+        lines = [head]
+        for name, values in named.items():
+            line = Text(f"{shortened(name, first):<{first}}")
+            for value, room in zip(values[:shown], widths, strict=False):
+                line.append(f"  {shortened(value, room):>{room}}")
+            lines.append(line)
+        rows = lines[:height]
+        notes = []
+        if len(rows) < len(lines):
+            rows[-1] = Text(f"{counted(len(lines) - height + 1, 'more option')}", style="dim")
+        if shown < len(widths):
+            notes.append(f"{counted(len(widths) - shown, 'run')} not shown")
+        self.paint(self.text_lines(Text("\n", no_wrap=True).join(rows), width), note=", ".join(notes))

@@ -1,4 +1,6 @@
-"""Performance of the policy: clear rates of tasks during training, first clears, and greedy evaluations."""
+"""Performance of the policy: clear rates of tasks during training, first clears, and greedy evaluations; and the state
+of the curriculum.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,26 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from engine.protocol.messages import Episode, Evaluation, TaskRecord
+from engine.protocol.messages import Episode, Evaluation, FinalEvaluation, Part, Ready, TaskRecord
 from engine.protocol.outcome import Outcome
-from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import counted, distinct, number, percent, short
-from mario_tui.data.outcome_text import is_cleared, judged_label, judged_value, reached
-from mario_tui.widgets.base.braille import Canvas
+from engine.protocol.results import FinalResult
+from mario_tui.data.format import (
+    counted,
+    distinct,
+    is_cleared,
+    judged_label,
+    judged_value,
+    number,
+    percent,
+    reached,
+    result_text,
+    short,
+)
+from mario_tui.data.run_status import Snapshot
 from mario_tui.widgets.base.panel import Panel, bar
-from mario_tui.widgets.charts.run_curves import best_of
-from mario_tui.widgets.charts.ticks import round_ticks, tick_labels
+from mario_tui.widgets.charts.axes import round_ticks, tick_labels
+from mario_tui.widgets.charts.chart import best_of
+from mario_tui.widgets.charts.curve import Canvas
 
 _RECENT = 100
 _ROWS_WITH_CHART = 22
@@ -27,18 +40,22 @@ class EvaluationsPanel(Panel):
 
     def __init__(self, evaluate_key: str = "") -> None:
         """`evaluate_key`: the key that starts an evaluation; empty if none can be started."""
-        super().__init__("Stages and evaluations", id="evaluations", number=7)
+        super().__init__("Evaluations", id="evaluations", key="7")
         self._evaluate_key = evaluate_key
 
     def compose_text(self, snapshot: Snapshot, width: int) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")
         hello = snapshot.hello
         outcome = snapshot.outcome
+        self.title = self.short_title = "Stages and evaluations" if is_cleared(outcome) else "Evaluations"
         if hello is not None and is_cleared(outcome):
             if outcome.tasks and hello.task not in outcome.tasks:
                 self._several(text, snapshot, hello.task, width)
             else:
                 self._one(text, snapshot, hello.task, width)
+        newest = next((each for each in reversed(snapshot.others) if isinstance(each, FinalEvaluation | Ready)), None)
+        if isinstance(newest, FinalEvaluation):  # and the run was not resumed
+            text.append(f"result: {result_text(outcome, FinalResult.of(newest, outcome))}\n", style="bold green")
         evaluations = [event for event in snapshot.others if isinstance(event, Evaluation)]
         if not evaluations:
             can_be_run = snapshot.live and hello is not None and hello.obeys is None
@@ -49,13 +66,15 @@ class EvaluationsPanel(Panel):
             _chart(text, evaluations, outcome, width, self.body[1] // 2)
         text.append(f"{'at step':>8} {'games':>5} {judged_label(outcome):>8} {'return':>8}", style="bold")
         room = max(1, self.body[1] - text.plain.count("\n") - 1)
-        newest = evaluations[::-1][:room]
-        for event, step in zip(newest, distinct([event.env_steps for event in newest]), strict=True):
+        shown = evaluations[::-1][:room]
+        for event, step in zip(shown, distinct([event.env_steps for event in shown]), strict=True):
             value = _judged(event, outcome)
             done = percent(value) if is_cleared(outcome) else number(value)
             text.append(f"\n{step:>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
             if event is best:
                 text.append(" ★ best", style="yellow")
+            if event.solved:
+                text.append(" ✓ solved", style="green")
         return text
 
     def note(self) -> str:
@@ -137,3 +156,39 @@ def _chart(text: Text, evaluations: Sequence[Evaluation], outcome: Outcome, widt
         text.append("\n")
     left, right = short(steps[0]), f"{short(steps[-1])} steps"
     text.append(" " * _LABEL + left + right.rjust(max(0, canvas.columns - len(left))) + "\n\n", style="dim")
+
+
+_MOST = 6
+
+
+class CurriculumPanel(Panel):
+    """One line per stage or reward term in use, the newest if there are many. Hidden in runs without a curriculum."""
+
+    def __init__(self) -> None:
+        super().__init__("Curriculum", id="curriculum", key="u")
+
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        return snapshot.curriculum is not None
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        text = Text(no_wrap=True, overflow="ellipsis")
+        curriculum = snapshot.curriculum
+        if curriculum is None:
+            return text
+        text.append(f"phase {curriculum.phase} of {curriculum.phases}: {curriculum.name}", style="bold")
+        if curriculum.goal:
+            text.append(f"\n{curriculum.goal}", style="dim")
+        counting = [part for part in curriculum.parts if part.weight][-_MOST:]
+        name_width = max((len(part.name) for part in counting), default=0)
+        room = max(4, min(16, width - name_width - 27))
+        for part in counting:
+            text.append("\n").append_text(_row(part, name_width, room))
+        return text
+
+
+def _row(part: Part, name_width: int, room: int) -> Text:
+    text = Text(f"{part.name:<{name_width}} ")
+    text.append(bar(part.weight, room), style="magenta").append(f" {part.weight:4.2f}")
+    if not math.isnan(part.clear_rate):
+        text.append(f"  {part.clear_rate:>4.0%} of {part.episodes} cleared", style="green")
+    return text

@@ -1,14 +1,15 @@
-"""Load of CPU, memory and GPUs, with sparklines of the last minutes."""
+"""Load of CPU, memory and GPUs; the members of a run with several processes; and where the processes' time goes."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from rich.text import Text
 
-from engine.protocol.machine import GPU, Machine, System
-from mario_tui.data.feed import Snapshot
-from mario_tui.data.format import fraction, gibibytes, shortened
+from engine.protocol.messages import GPU, Machine, Member, Split, System
+from mario_tui.data.format import counted, fraction, gibibytes, number, short, shortened
+from mario_tui.data.run_status import Snapshot
 from mario_tui.widgets.base.panel import Panel, bar, sparkline
 
 _KEPT = 240  # samples, one per second
@@ -25,7 +26,7 @@ class MachinePanel(Panel):
     """
 
     def __init__(self) -> None:
-        super().__init__("Machine", id="machine", number=3)
+        super().__init__("Machine", id="machine", key="3")
         self._past: deque[System] = deque(maxlen=_KEPT)
 
     def show(self, snapshot: Snapshot) -> None:
@@ -157,3 +158,93 @@ def _size(gpu: GPU) -> str:
     if gpu.memory_used_bytes is None or gpu.memory_total_bytes is None:
         return "n/a"
     return f"{gibibytes(gpu.memory_used_bytes)}/{gibibytes(gpu.memory_total_bytes)}G"
+
+
+class ProcessesPanel(Panel):
+    """One row per actor, worker or rank. Hidden in runs with one process, and after the end of a run."""
+
+    def __init__(self) -> None:
+        super().__init__("Processes", id="processes", key="b")
+
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        return snapshot.members is not None and snapshot.live
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        text = Text(no_wrap=True, overflow="ellipsis")
+        members = snapshot.members
+        if members is None:
+            return text
+        role = members.members[0].role
+        wide = width >= 52
+        text.append(
+            f"{role:<6} {'steps/s':>7} {'mean':>5} {'lag':>4} {'waits':>5} {'lost':>4}{'  epsilon' if wide else ''}",
+            style="bold",
+        )
+        for member in members.members:
+            text.append("\n").append_text(_row(member, wide, snapshot.running))
+        inserts, samples = (members.inserts_per_s, members.samples_per_s) if snapshot.running else (0.0, 0.0)
+        text.append(f"\n{short(inserts)} in/s, {short(samples)} samples/s", style="dim")
+        if math.isfinite(members.ratio):
+            text.append(f", ratio {members.ratio:.2f}", style="dim")
+        if role == "actor":
+            text.append(f"\nlearner waits {members.learner_waiting_percent:.0f}%", style="dim")
+        machines = {member.machine for member in members.members if member.machine}
+        if machines:
+            if role == "actor":
+                wire = short(members.wire_bytes_per_s if snapshot.running else 0.0)
+                text.append(f", {wire}B/s", style="dim")
+            text.append(f", {counted(len(machines), 'machine')}", style="dim")
+        return text
+
+
+def _row(member: Member, wide: bool, running: bool) -> Text:
+    if not member.ready:
+        lost = f", lost {counted(member.restarts, 'time')}" if member.restarts else ""
+        what = "waits for a core" if member.waits_for_core else "starting"
+        return Text(f"{member.index:<6} {what}{lost}", "dim")
+    rate = number(member.env_steps_per_s if running else None)
+    text = Text(f"{member.index:<6} {rate:>7} {number(member.mean_return):>5} ")
+    text.append(f"{short(member.lag):>4} {member.waiting_percent:>4.0f}% ", style="dim")
+    text.append(f"{member.restarts:>4}", style="bold yellow" if member.restarts else "dim")
+    if wide:
+        text.append(f"  {member.epsilon_high:.3f} to {member.epsilon_low:.3f}", style="dim")
+    return text
+
+
+_LEAST = 0.005
+
+
+class TimeSplitPanel(Panel):
+    """Shares of the coordinator's loop as bars, then one line per other process."""
+
+    def __init__(self) -> None:
+        super().__init__("Time per section", id="time", key="i")
+
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        return snapshot.time_splits is not None  # a recording may not contain them
+
+    def compose_text(self, snapshot: Snapshot, width: int) -> Text:
+        splits = [
+            split for split in (snapshot.time_splits.processes if snapshot.time_splits else []) if split.seconds > 0
+        ]
+        if not splits:
+            return Text("not measured yet", style="dim")
+        leader, *others = splits
+        text = Text(no_wrap=True, overflow="ellipsis")
+        room = max(4, min(24, width - 30))
+        text.append(f"{leader.process:<12}{'of the loop':<{room + 5}}{'threads':>8}", style="bold")
+        for section, share in _largest(leader):
+            text.append(f"\n{section:<12}").append(bar(share, room), style="blue")
+            text.append(f"{share:>5.0%}{leader.busy.get(section, 0.0):>8.2f}")
+        rest = 1 - sum(leader.loop.values())
+        text.append(f"\n{'other':<12}{bar(rest, room)}{max(0.0, rest):>5.0%}", style="dim")
+        for split in others:
+            text.append(f"\n{split.process:<12}", style="bold")
+            text.append("  ".join(f"{section} {share:.0%}" for section, share in _largest(split)))
+        return text
+
+
+def _largest(split: Split) -> list[tuple[str, float]]:
+    """Sections of the loop, longest first."""
+    shares = [(section, share) for section, share in split.loop.items() if share >= _LEAST]
+    return sorted(shares, key=lambda each: -each[1])

@@ -18,7 +18,7 @@ from engine.agents import DoubleDQN, DuelingQNetwork, allreduce_dqn
 from engine.agents.allreduce_dqn import AllreduceDQN
 from engine.buffers import Batch
 from engine.config.reading import make_config
-from engine.runners.learning.threads import learning_threads
+from engine.runners.start import learning_threads
 from engine.runtime import threads
 from tests.support.agent import BATCH, agent_of, batch_of
 from tests.support.program import PATIENCE_S, child
@@ -87,6 +87,7 @@ def _rank(rank: int, folder: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_ranks_with_half_a_batch_each_equal_one_process_also_where_one_of_them_runs_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from engine.agents import DoubleDQN, DuelingQNetwork
 from engine.agents import autotune as probe
-from engine.agents.autotune import choose, faster_precision, random_batch, tune_batch_size
-from engine.agents.precision_cache import remembered
+from engine.agents.autotune import choose, faster_precision, random_batch, remembered, tune_batch_size
 from engine.buffers import Batch
 from engine.config.game import Spec
 from engine.config.reading import make_config
@@ -162,6 +161,7 @@ def test_bfloat16_must_be_faster_by_more_than_noise(clock: Clock) -> None:
         ("FlatOfZeros", True),
     ],
 )
+@pytest.mark.process
 def test_mixed_precision_is_only_for_networks_whose_values_it_does_not_round(name: str, is_mixed: bool) -> None:
     env = {"game": "gym", "env": "tests.support.gym_envs:Squares-v0", "observation": "20x20-gray"}
     config = make_config({**env, "network": f"tests.support.own_networks:{name}", "batch_size": 8})

@@ -133,10 +133,11 @@ def test_mixed_precision_gives_every_weight_its_gradient() -> None:
     batch, weights = batch_of(32)
     expected, _ = make_agent().gradients(batch, weights)
     agent, caches = make_agent(precision="bfloat16"), list[bool]()
-    for network in (agent.online, agent.target):
-        network.register_forward_pre_hook(lambda *_: caches.append(torch.is_autocast_cache_enabled()))
-    found, _ = agent.gradients(batch, weights)
-    assert caches == [False] * 3
+    with nn.modules.module.register_module_forward_pre_hook(
+        lambda *_: caches.append(torch.is_autocast_cache_enabled())
+    ):
+        found, _ = agent.gradients(batch, weights)
+    assert caches and not any(caches)
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours - theirs).norm() < 0.5 * theirs.norm()  # 1 where it is lost
 
@@ -276,6 +277,8 @@ def test_the_target_moves_by_tau_after_so_many_updates(tau: float) -> None:
 def test_an_averaged_target_is_the_policy() -> None:
     assert (agent := make_agent(tau=0.5)).policy is agent.target
     assert (agent := make_agent(tau=1.0)).policy is agent.online
+    assert (agent := make_agent(tau=0.5, policy_tau=0.5)).policy is agent.target  # they would always be equal
+    assert (agent := make_agent(tau=0.5, policy_tau=0.5, sync_every=2)).policy is not agent.target
     obs = np.random.default_rng(0).integers(0, 256, (64, 4, 50, 60)).astype(np.uint8)
     agent = make_agent(sync_every=100, tau=0.5)
     assert (agent.play(obs) == agent.act(obs)).all()
@@ -376,4 +379,5 @@ def test_the_policy_is_a_slow_average_of_the_online_network() -> None:
         expected += 0.25 * (online.values - expected)
     assert torch.allclose(policy.values, expected)
     assert not torch.allclose(policy.values, target.values)
-    assert any(tensor is policy.values for tensor in agent.tensors())
+    place = policy.values.untyped_storage().data_ptr()
+    assert any(tensor.untyped_storage().data_ptr() == place for tensor in agent.tensors())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.agents.initial_weights import for_actions
+from engine.agents.weights import for_actions
 
 
 def test_a_new_action_that_is_like_none_begins_with_the_mean_of_all() -> None:

@@ -17,20 +17,22 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.device.storage import DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
 from engine.envs.lanes import PlayedStep
-from engine.runtime.cuda_kernel import CudaKernel
+from engine.runs.replay_file import ReplayShape
+from engine.runtime.devices import CudaKernel
 from tests.support.buffers import all_pairs
 from tests.support.cuda_on_cpu import run_on_cpu
 from tests.support.devices import NoWaiting
 
 CPU = torch.device("cpu")
-OPTIONS: dict[str, Any] = {"frame_shape": (2, 3), "stack": 3, "gamma": 0.9, "mask_actions": 4}
+GAMMA = 0.9
+OPTIONS: dict[str, Any] = {"frame_shape": (2, 3), "stack": 3, "mask_actions": 4}
 
 
 VECTORS = {**OPTIONS, "frame_shape": (6,), "frame_dtype": "float32"}
 
 
 def random_steps(
-    lanes: int, steps: int, seed: int, end_share: float = 0.15, *, vectors: bool = False
+    lanes: int, steps: int, seed: int, end_share: float = 0.15, fail_share: float = 0.0, *, vectors: bool = False
 ) -> list[PlayedStep]:
     random = np.random.default_rng(seed)
     stream = []
@@ -38,11 +40,12 @@ def random_steps(
         frames, finals = random.integers(0, 256, (2, lanes, 2, 3), np.uint8)
         if vectors:
             frames, finals = random.normal(size=(2, lanes, 6)).astype(np.float32)
-        terminated, truncated = random.random((2, lanes)) < end_share
+        failed = random.random(lanes) < fail_share
+        terminated, truncated = (random.random((2, lanes)) < end_share) & ~failed
         masks, final_masks = random.random((2, lanes, 4)) < 0.5
         rewards = random.normal(size=lanes).astype(np.float32)
         actions = random.integers(0, 4, lanes)
-        stream.append(PlayedStep(frames, actions, rewards, terminated, truncated, finals, masks, final_masks))
+        stream.append(PlayedStep(frames, actions, rewards, terminated, truncated, finals, masks, final_masks, failed))
     return stream
 
 
@@ -67,27 +70,26 @@ def assert_same_answers(ours: DeviceStorage, host: FrameStorage) -> None:
 def test_device_storage_equals_host_storage(
     lanes: int, capacity: int, n_step: int, steps: int, seed: int, cut: bool, vectors: bool
 ) -> None:
-    options = VECTORS if vectors else OPTIONS
-    host = FrameStorage(lanes, capacity, n_step=n_step, **options)
-    ours = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **options)
-    for number, step in enumerate(random_steps(lanes, steps, seed, vectors=vectors)):
+    shape = ReplayShape(lanes, capacity, n_step=n_step, **(VECTORS if vectors else OPTIONS))
+    host, ours = FrameStorage(shape, gamma=GAMMA), DeviceStorage(shape, gamma=GAMMA, device=CPU)
+    for number, step in enumerate(random_steps(lanes, steps, seed, fail_share=0.1 * cut, vectors=vectors)):
         host.append(step)
         ours.append(step)
         if cut and number % 7 in (0, 3):
             host.end_episodes()
             ours.end_episodes()
     assert_same_answers(ours, host)
-    again = DeviceStorage(lanes, capacity, n_step=n_step, device=CPU, **options)
+    again = DeviceStorage(shape, gamma=GAMMA, device=CPU)
     again.load_state(host.state())
     assert_same_answers(again, host)
     assert cut or host.written.max() > capacity or again.size == ours.size
-    back = FrameStorage(lanes, capacity, n_step=n_step, **options)
+    back = FrameStorage(shape, gamma=GAMMA)
     back.load_state({name: column[...] for name, column in ours.state().items()})
     assert_same_answers(ours, back)
     for storage in (ours, again, host, back):
         storage.gamma = 0.5
     assert_same_answers(ours, host)
-    fresh = FrameStorage(lanes, capacity, n_step=n_step, **{**options, "gamma": 0.5})
+    fresh = FrameStorage(shape, gamma=0.5)
     fresh.load_state(back.state())
     assert_same_answers(again, fresh)
 
@@ -100,6 +102,7 @@ def tree_in_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tree_in_cuda")
+@pytest.mark.process
 def test_cuda_tree_is_the_sum_tree() -> None:
     for seed, size in enumerate((1, 16, 17, 300, 5000)):
         compare_trees(size, seed)
@@ -134,15 +137,9 @@ def compare_trees(size: int, seed: int) -> None:
 
 
 def pair(capacity: int, alpha: float = 0.6) -> tuple[PrioritizedReplayBuffer, DeviceReplayBuffer]:
-    options: dict[str, Any] = {
-        "lanes": 3,
-        "capacity": capacity,
-        "n_step": 3,
-        "alpha": alpha,
-        "beta": 0.5,
-        "beta_annealing": 0.1,
-    }
-    return PrioritizedReplayBuffer(**options, **OPTIONS), DeviceReplayBuffer(device=CPU, **options, **OPTIONS)
+    shape = ReplayShape(3, capacity, n_step=3, **OPTIONS)
+    options: dict[str, Any] = {"gamma": GAMMA, "alpha": alpha, "beta": 0.5, "beta_annealing": 0.1}
+    return PrioritizedReplayBuffer(shape, **options), DeviceReplayBuffer(shape, device=CPU, **options)
 
 
 @settings(max_examples=25)
@@ -151,7 +148,7 @@ def test_draws_weights_and_priorities_equal_those_on_the_host(capacity: int, ste
     host, ours = pair(capacity)
     randoms = [np.random.default_rng(seed) for _ in range(2)]
     stale = None
-    for number, step in enumerate(random_steps(3, steps, seed)):
+    for number, step in enumerate(random_steps(3, steps, seed, fail_share=0.05)):
         host.append(step)
         ours.append(step)
         if number < 4:
@@ -198,8 +195,8 @@ def test_there_is_nothing_to_sample_on_a_device_before_a_window_is_complete() ->
 
 
 def test_without_masks_all_actions_are_legal_in_both_storages() -> None:
-    host = FrameStorage(2, 30, n_step=1, **OPTIONS)
-    ours = DeviceStorage(2, 30, n_step=1, device=CPU, **OPTIONS)
+    shape = ReplayShape(2, 30, **OPTIONS)
+    host, ours = FrameStorage(shape), DeviceStorage(shape, device=CPU)
     for step in random_steps(2, 10, seed=0):
         unmasked = replace(step, masks=None, final_masks=None)
         host.append(unmasked)
@@ -240,7 +237,7 @@ def test_td_errors_that_are_no_priorities_leave_the_priorities_as_they_are(wrong
 
 def test_nothing_waits_for_the_device() -> None:
     _, ours = pair(20)
-    steps = random_steps(3, 60, seed=0)
+    steps = random_steps(3, 60, seed=0, fail_share=0.05)
     with NoWaiting():
         for step in steps:
             ours.append(step)

@@ -26,9 +26,9 @@ from engine.buffers import (
     ReplayBuffer,
     SharedMemory,
 )
-from engine.buffers.stored import NO_ACTION
 from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
+from engine.runs.replay_file import NO_ACTION, ReplayShape
 from tests.support.program import private_disk
 
 LANES, CAPACITY, STACK, N_STEP, GAMMA = 3, 60, 4, 3, 0.5
@@ -36,7 +36,7 @@ SHAPE = (32, 32)  # a frame is its four numbers (lane, entry, first entry of the
 
 
 def make_storage(memory: Memory | None = None, capacity: int = CAPACITY) -> FrameStorage:
-    return FrameStorage(LANES, capacity, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=memory)
+    return FrameStorage(ReplayShape(LANES, capacity, SHAPE, stack=STACK, n_step=N_STEP), gamma=GAMMA, memory=memory)
 
 
 def frames_of(entries: np.ndarray, starts: np.ndarray, writer: int) -> np.ndarray:
@@ -89,6 +89,7 @@ def verify(storage: FrameStorage) -> int:
     return len(lanes)
 
 
+@pytest.mark.process
 def test_a_process_appends_what_another_samples() -> None:
     memory = SharedMemory()
     storage = make_storage(memory)
@@ -115,6 +116,7 @@ def test_entries_overwritten_during_a_read_come_from_their_own_ring() -> None:
         assert (stacks.reshape(lanes.size, -1).view(np.int64)[:, ::4] == lanes[:, None]).all()
 
 
+@pytest.mark.process
 def test_a_killed_writer_leaves_a_usable_replay(tmp_path: Path) -> None:
     """Five children append as fast as they can until SIGKILL; each continues with the files of the last one."""
     random, held = np.random.default_rng(), np.zeros(LANES, np.int64)
@@ -146,7 +148,7 @@ class _Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("moment", ["_claimed", "frames", "rewards", "episode_starts", "written", "_ended"])
+@pytest.mark.parametrize("moment", ["_claimed", "frames", "rewards", "episode_starts", "written", "ended"])
 def test_an_interrupted_append_is_not_visible(moment: str, tmp_path: Path) -> None:
     memory = MappedMemory(tmp_path)
     storage = make_storage(memory)
@@ -204,7 +206,7 @@ def test_priorities_cover_a_reopened_replay(tmp_path: Path) -> None:
 def test_files_keep_the_priorities(steps: int, tmp_path: Path) -> None:
     def opened() -> PrioritizedReplayBuffer:
         return PrioritizedReplayBuffer(
-            LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, memory=MappedMemory(tmp_path)
+            ReplayShape(LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP), memory=MappedMemory(tmp_path)
         )
 
     before, random = opened(), np.random.default_rng(0)
@@ -237,7 +239,7 @@ def test_files_keep_the_priorities(steps: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("steps", [40, 500])  # with free slots left, and with none
 def test_a_state_replaces_the_contents_of_the_files(kind: type[ReplayBuffer], steps: int, tmp_path: Path) -> None:
     def reopened(kind: type[ReplayBuffer]) -> ReplayBuffer:
-        return kind(LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=MappedMemory(tmp_path))
+        return kind(ReplayShape(LANES, CAPACITY, SHAPE, STACK, N_STEP), gamma=GAMMA, memory=MappedMemory(tmp_path))
 
     def fill(replay: ReplayBuffer, steps: int, writer: int) -> None:
         append(replay.storage, steps, writer, seed=0)
@@ -284,7 +286,7 @@ def test_mapped_files_reserve_their_disk_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])
 def test_what_was_drawn_ahead_and_overwritten_since_is_drawn_again(kind: type[ReplayBuffer], tmp_path: Path) -> None:
     memory = MappedMemory(tmp_path)
-    replay = kind(LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=memory)
+    replay = kind(ReplayShape(LANES, CAPACITY, SHAPE, STACK, N_STEP), gamma=GAMMA, memory=memory)
     storage, sampler, random = replay.storage, replay.sampler, np.random.default_rng(0)
     for steps in (100, 30):
         append(storage, steps, writer=0, seed=steps)
@@ -323,6 +325,7 @@ def test_an_error_names_the_folder_if_disk_space_can_not_be_reserved(tmp_path: P
     assert make_storage(MappedMemory(tmp_path)).size == 0  # nobody holds its lock
 
 
+@pytest.mark.process
 def test_a_disk_that_fills_up_later_does_not_end_the_process(tmp_path: Path) -> None:
     full = (sys.executable, "-m", "tests.engine.buffers.test_memory", str(tmp_path), "a full disk")
     root = Path(__file__).resolve().parents[3]
@@ -394,7 +397,9 @@ def test_a_state_that_was_read_in_part_leaves_an_empty_replay(tmp_path: Path) ->
 def test_frames_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
     def opened() -> FrameStorage:
         memory = MappedMemory(tmp_path)
-        return FrameStorage(1, 20, (3,), stack=1, n_step=1, gamma=GAMMA, frame_dtype="float32", memory=memory)
+        return FrameStorage(
+            ReplayShape(1, 20, (3,), stack=1, n_step=1, frame_dtype="float32"), gamma=GAMMA, memory=memory
+        )
 
     storage, frames = opened(), np.zeros((1, 3), np.float32)
     no = np.zeros(1, np.bool_)

@@ -16,6 +16,7 @@ from engine.buffers.device.storage import DeviceStorage
 from engine.buffers.frames import InitialPriorities
 from engine.buffers.sampling import Sample, of_one_batch
 from engine.envs.lanes import PlayedStep
+from engine.runs.replay_file import ReplayShape
 from tests.support.buffers import all_pairs
 
 GAMMA, STACK = 0.9, 3
@@ -31,6 +32,11 @@ class Naive:
         log = self.entries[lane]
         opens = not log or log[-1]["end"] in ("terminated", "final")
         start = len(log) if opens else log[-1]["start"]
+        if end == "failed":
+            if not opens:
+                log[-1]["end"] = "truncated"
+            log.append({"frame": frame, "action": None, "reward": 0.0, "end": "final", "start": start})
+            return
         log.append({"frame": frame, "action": action, "reward": reward, "end": end, "start": start})
         if end == "truncated":
             log.append({"frame": final, "action": None, "reward": 0.0, "end": "final", "start": start})
@@ -60,12 +66,18 @@ def fill(storage: FrameStorage, sampler: Sampler, steps: int, seed: int, end_sha
         frames, finals = np.zeros((2, storage.lanes, 1, 2), np.uint8)
         actions = random.integers(0, 5, storage.lanes)
         rewards = random.normal(size=storage.lanes).astype(np.float32)
-        ends = random.choice(["", "terminated", "truncated"], storage.lanes, p=[1 - end_share, *[end_share / 2] * 2])
+        ends = random.choice(
+            ["", "terminated", "truncated", "failed"], storage.lanes, p=[1 - end_share, *[end_share / 3] * 3]
+        )
         for lane in range(storage.lanes):
             frame += 2
             frames[lane, 0], finals[lane, 0] = divmod(frame, 256), divmod(frame + 1, 256)
             naive.append(lane, frame, int(actions[lane]), float(rewards[lane]), str(ends[lane]), frame + 1)
-        storage.append(PlayedStep(frames, actions, rewards, ends == "terminated", ends == "truncated", finals))
+        storage.append(
+            PlayedStep(
+                frames, actions, rewards, ends == "terminated", ends == "truncated", finals, failed=ends == "failed"
+            )
+        )
         sampler.on_append()
     return naive
 
@@ -79,7 +91,7 @@ def numbers(stacks: np.ndarray) -> np.ndarray:
 @given(lanes=st.integers(1, 4), capacity=st.integers(10, 40), n_step=st.integers(1, 5), steps=st.integers(1, 90),
        seed=st.integers(0, 10**6))  # fmt: skip
 def test_storage_equals_naive_lookup(lanes: int, capacity: int, n_step: int, steps: int, seed: int) -> None:
-    storage = FrameStorage(lanes, capacity, (1, 2), stack=STACK, n_step=n_step, gamma=GAMMA)
+    storage = FrameStorage(ReplayShape(lanes, capacity, (1, 2), stack=STACK, n_step=n_step), gamma=GAMMA)
     naive = fill(storage, UniformSampler(storage), steps, seed)
     pair_lanes, pair_entries = all_pairs(storage)
     possible = storage.sampleable(pair_lanes, pair_entries)
@@ -116,12 +128,8 @@ def test_storage_equals_naive_lookup(lanes: int, capacity: int, n_step: int, ste
 )
 @pytest.mark.parametrize("where", ["host", "device"])
 def test_what_an_entry_can_not_hold_is_refused(changed: dict[str, Any], reason: str, where: str) -> None:
-    options: dict[str, Any] = {"stack": STACK, "n_step": 1, "gamma": GAMMA}
-    storage = (
-        FrameStorage(1, 10, (1, 2), **options)
-        if where == "host"
-        else DeviceStorage(1, 10, (1, 2), **options, device=torch.device("cpu"))
-    )
+    shape = ReplayShape(1, 10, (1, 2), stack=STACK)
+    storage = FrameStorage(shape) if where == "host" else DeviceStorage(shape, device=torch.device("cpu"))
     frame, none = np.zeros((1, 1, 2), np.uint8), np.zeros(1, bool)
     step = PlayedStep(frame, np.array([0]), np.zeros(1, np.float32), none, ~none, frame)
     with pytest.raises(ValueError, match=reason):
@@ -132,7 +140,7 @@ def test_what_an_entry_can_not_hold_is_refused(changed: dict[str, Any], reason: 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -0.5])
 def test_a_td_error_that_is_no_priority_is_refused(wrong: float) -> None:
-    storage = FrameStorage(2, 50, (1, 2), stack=STACK, n_step=1, gamma=GAMMA, priorities=True)
+    storage = FrameStorage(ReplayShape(2, 50, (1, 2), stack=STACK, n_step=1), gamma=GAMMA, priorities=True)
     sampler = PrioritizedSampler(storage, alpha=0.6, beta=0.4, beta_annealing=0.1)
     fill(storage, sampler, 30, seed=0)
     sample = sampler.sample(8, np.random.default_rng(0))
@@ -155,7 +163,7 @@ def test_a_td_error_that_is_no_priority_is_refused(wrong: float) -> None:
 @settings(max_examples=40)
 @given(capacity=st.integers(10, 30), steps=st.integers(8, 120), seed=st.integers(0, 10**6))
 def test_priorities_cover_exactly_what_can_be_sampled(capacity: int, steps: int, seed: int) -> None:
-    storage = FrameStorage(3, capacity, (1, 2), stack=STACK, n_step=3, gamma=GAMMA)
+    storage = FrameStorage(ReplayShape(3, capacity, (1, 2), stack=STACK, n_step=3), gamma=GAMMA)
     sampler = PrioritizedSampler(storage, alpha=0.6, beta=0.4, beta_annealing=0.1)
     fill(storage, sampler, steps, seed)
     lanes, entries = all_pairs(storage)
@@ -175,7 +183,7 @@ def test_weights_of_several_draws_in_one_batch_are_relative_to_the_largest_of_al
 
 
 def test_prioritized_draws_follow_priorities_and_weights_undo_them() -> None:
-    storage = FrameStorage(2, 50, (1, 2), stack=STACK, n_step=1, gamma=GAMMA)
+    storage = FrameStorage(ReplayShape(2, 50, (1, 2), stack=STACK, n_step=1), gamma=GAMMA)
     sampler = PrioritizedSampler(storage, alpha=0.5, beta=1.0, beta_annealing=0.0)
     fill(storage, sampler, 30, seed=3, end_share=0.0)
     random = np.random.default_rng(1)
@@ -196,7 +204,7 @@ def test_prioritized_draws_follow_priorities_and_weights_undo_them() -> None:
 
 @pytest.mark.parametrize("prioritized", [True, False])
 def test_there_is_nothing_to_sample_before_a_window_is_complete(prioritized: bool) -> None:
-    storage = FrameStorage(2, 20, (1, 2), stack=STACK, n_step=3, gamma=GAMMA)
+    storage = FrameStorage(ReplayShape(2, 20, (1, 2), stack=STACK, n_step=3), gamma=GAMMA)
     options = {"alpha": 0.6, "beta": 0.4, "beta_annealing": 0.0}
     sampler: Sampler = PrioritizedSampler(storage, **options) if prioritized else UniformSampler(storage)
     random = np.random.default_rng(0)
@@ -210,7 +218,7 @@ def test_there_is_nothing_to_sample_before_a_window_is_complete(prioritized: boo
 
 
 def test_stale_priority_is_not_given_to_the_entry_that_took_the_slot() -> None:
-    storage = FrameStorage(1, 12, (1, 2), stack=STACK, n_step=1, gamma=GAMMA)
+    storage = FrameStorage(ReplayShape(1, 12, (1, 2), stack=STACK, n_step=1), gamma=GAMMA)
     sampler = PrioritizedSampler(storage, alpha=1.0, beta=0.4, beta_annealing=0.0)
     fill(storage, sampler, 10, seed=0, end_share=0.0)
     old = sampler.sample(64, np.random.default_rng(0))
@@ -222,7 +230,7 @@ def test_stale_priority_is_not_given_to_the_entry_that_took_the_slot() -> None:
 
 
 def test_beta_grows_by_its_annealing_and_ends_at_one() -> None:
-    storage = FrameStorage(1, 12, (1, 2), stack=STACK, n_step=1, gamma=GAMMA)
+    storage = FrameStorage(ReplayShape(1, 12, (1, 2), stack=STACK, n_step=1), gamma=GAMMA)
     sampler = PrioritizedSampler(storage, alpha=1.0, beta=0.4, beta_annealing=0.25)
     fill(storage, sampler, 10, seed=0)
     seen = []

@@ -17,10 +17,10 @@ from safetensors.numpy import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
-from engine.buffers import saved_arrays as saved
 from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.buffers.saved_arrays import Column, mapped_arrays, save_arrays
 from engine.envs.lanes import PlayedStep
+from engine.runs import replay_file as saved
+from engine.runs.replay_file import Column, ReplayShape, mapped_arrays, save_arrays
 
 LANES, CAPACITY, SHAPE = 2, 60, (256, 256)
 PIECE_BYTES = 2**20  # 16 entries
@@ -28,19 +28,19 @@ OPTIONS: dict[str, Any] = {"lanes": LANES, "capacity": CAPACITY, "frame_shape": 
 
 
 def on_host(folder: Path) -> Replay:
-    return PrioritizedReplayBuffer(**OPTIONS)
+    return PrioritizedReplayBuffer(ReplayShape(**OPTIONS))
 
 
 def uniform(folder: Path) -> Replay:
-    return ReplayBuffer(**OPTIONS)
+    return ReplayBuffer(ReplayShape(**OPTIONS))
 
 
 def in_files(folder: Path) -> Replay:
-    return PrioritizedReplayBuffer(**OPTIONS, memory=MappedMemory(folder / "replay"))
+    return PrioritizedReplayBuffer(ReplayShape(**OPTIONS), memory=MappedMemory(folder / "replay"))
 
 
 def on_device(folder: Path) -> Replay:
-    return DeviceReplayBuffer(**OPTIONS, device=torch.device("cpu"))
+    return DeviceReplayBuffer(ReplayShape(**OPTIONS), device=torch.device("cpu"))
 
 
 def fill(replay: Replay, steps: int) -> None:

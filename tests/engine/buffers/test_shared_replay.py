@@ -24,6 +24,7 @@ from engine.buffers import (
     SharedMemory,
 )
 from engine.envs.lanes import PlayedStep
+from engine.runs.replay_file import ReplayShape
 from tests.support.program import child, wait_until
 
 GAMMA = 0.9
@@ -62,7 +63,7 @@ def frames_of(lanes: np.ndarray, entries: np.ndarray, starts: np.ndarray, writer
 
 def shared_replay(memory: Memory, kind: type[ReplayBuffer] = PrioritizedReplayBuffer) -> ReplayBuffer:
     return kind(
-        WRITERS * LANES, CAPACITY, SHAPE, stack=STACK, n_step=N_STEP, gamma=GAMMA, memory=memory, reuse_batches=True
+        ReplayShape(WRITERS * LANES, CAPACITY, SHAPE, STACK, N_STEP), gamma=GAMMA, memory=memory, reuse_batches=True
     )
 
 
@@ -172,11 +173,13 @@ def sample_while_writers_are_killed(kills: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_no_sampled_transition_is_torn_while_writers_are_killed_and_replaced() -> None:
     sample_while_writers_are_killed(3)
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_no_sampled_transition_is_torn_while_many_writers_are_killed_and_replaced() -> None:
     sample_while_writers_are_killed(50)
 

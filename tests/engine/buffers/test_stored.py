@@ -15,6 +15,7 @@ from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, Replay
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
+from engine.runs.replay_file import ReplayShape
 
 LANES, ACTIONS = 2, 3
 OPTIONS: dict[str, Any] = {
@@ -28,11 +29,11 @@ OPTIONS: dict[str, Any] = {
 
 
 def in_files(folder: Path) -> PrioritizedReplayBuffer:
-    return PrioritizedReplayBuffer(**OPTIONS, memory=MappedMemory(folder / "replay"))
+    return PrioritizedReplayBuffer(ReplayShape(**OPTIONS), memory=MappedMemory(folder / "replay"))
 
 
 def on_device(folder: Path) -> Replay:
-    return DeviceReplayBuffer(**OPTIONS, device=torch.device("cpu"))
+    return DeviceReplayBuffer(ReplayShape(**OPTIONS), device=torch.device("cpu"))
 
 
 def fill(replay: Replay, steps: int) -> None:
@@ -129,7 +130,7 @@ def test_a_batch_that_was_drawn_without_priorities_is_checked_too(tmp_path: Path
         del state[f"sampler.{name}"]
     state["sampler.ahead.lanes"][0] = LANES
     with pytest.raises(ValueError, match=r"ahead\.lanes must be between 0 and 1, got 2"):
-        ReplayBuffer(**OPTIONS).load_state(state)
+        ReplayBuffer(ReplayShape(**OPTIONS)).load_state(state)
 
 
 def test_damaged_files_are_refused_or_replaced_on_request(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_damaged_files_are_refused_or_replaced_on_request(tmp_path: Path) -> Non
         in_files(tmp_path)
     said: list[str] = []
     memory = MappedMemory(tmp_path / "replay", said.append)
-    again = PrioritizedReplayBuffer(**OPTIONS, memory=memory)
+    again = PrioritizedReplayBuffer(ReplayShape(**OPTIONS), memory=memory)
     assert again.size == 0 and said[0].endswith("; starting with an empty replay")
     fill(again, 30)
     again.sample(8, np.random.default_rng(0))

@@ -12,34 +12,36 @@ import torch
 
 from engine.buffers import FrameStorage, HostMemory, MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer, Sample
 from engine.buffers.device.replay import DeviceReplayBuffer, TensorSample
-from engine.buffers.sampling import EPSILON
-from engine.buffers.survey import SURVEYED, places
+from engine.buffers.sampling import EPSILON, SURVEYED, places
 from engine.envs.lanes import PlayedStep
-from engine.runners.coordination.stats.replay import BINS, ReplayStats, summarise
+from engine.runners.coordination.reporter import BINS, ReplayStats, summarise
+from engine.runs.replay_file import ReplayShape
 
 LANES, ALPHA = 3, 0.6
 OPTIONS: dict[str, Any] = {"lanes": LANES, "frame_shape": (2, 2), "stack": 2, "n_step": 2}
 
 
 def on_host(folder: Path, capacity: int = 200, alpha: float = ALPHA) -> Any:
-    return PrioritizedReplayBuffer(capacity=capacity, alpha=alpha, memory=HostMemory(), **OPTIONS)
+    return PrioritizedReplayBuffer(ReplayShape(capacity=capacity, **OPTIONS), alpha=alpha, memory=HostMemory())
 
 
 def in_files(folder: Path, capacity: int = 200, alpha: float = ALPHA) -> Any:
-    return PrioritizedReplayBuffer(capacity=capacity, alpha=alpha, memory=MappedMemory(folder / "replay"), **OPTIONS)
+    return PrioritizedReplayBuffer(
+        ReplayShape(capacity=capacity, **OPTIONS), alpha=alpha, memory=MappedMemory(folder / "replay")
+    )
 
 
 def on_device(folder: Path, capacity: int = 200, alpha: float = ALPHA) -> Any:
-    return DeviceReplayBuffer(capacity=capacity, alpha=alpha, device=torch.device("cpu"), **OPTIONS)
+    return DeviceReplayBuffer(ReplayShape(capacity=capacity, **OPTIONS), alpha=alpha, device=torch.device("cpu"))
 
 
 def uniform(folder: Path, capacity: int = 200, alpha: float = ALPHA) -> Any:
-    return ReplayBuffer(capacity=capacity, **OPTIONS)
+    return ReplayBuffer(ReplayShape(capacity=capacity, **OPTIONS))
 
 
 def fill(replay: Replay, steps: int) -> FrameStorage:
     """Append random steps; a host storage with the same entries."""
-    reference = FrameStorage(capacity=replay.capacity // LANES, gamma=0.99, **OPTIONS)
+    reference = FrameStorage(ReplayShape(capacity=replay.capacity // LANES, **OPTIONS), gamma=0.99)
     random, frames = np.random.default_rng(1), np.zeros((LANES, 2, 2), np.uint8)
     for _ in range(steps):
         terminated, truncated = random.random((2, LANES)) < 0.1

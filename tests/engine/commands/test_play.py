@@ -7,7 +7,7 @@ import itertools
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.config import joypad
-from engine.config.conditions import Conditions
+from engine.config.capabilities import LEFT, RIGHT, START, UP, Conditions
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
-from engine.evaluation.episodes import play_episodes
-from engine.evaluation.policy import greedy_act, load_policy
+from engine.evaluation.policy import greedy_act, load_policy, play_episodes
 from engine.evaluation.stepped_game import game_of_policy
+from engine.games.mario.actions import STAGES
+from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
-from engine.games.mario.played_game import MarioGame, MarioPerson, MarioPolicy, mario_of_policy
+from engine.games.mario.played_game import MarioGame, MarioPerson, MarioPolicy, MarioRelay, mario_of_policy
 from engine.games.mario.task import MarioTask
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
 from engine.protocol.messages import Episode, Frame
-from engine.protocol.play import Begin, Filmed, PlayCommand, Playing, PlayReport, Press, Speed, Step
+from engine.protocol.results import Begin, Filmed, PlayCommand, Playing, PlayOrder, PlayReport, Press, Speed, Step
 from engine.runs.checkpoints import policy_metadata
+from engine.runs.policies import by_task
 from tests.support.policy_files import altered, shipped
 from tests.support.program import PATIENCE_S, wait_until
 
@@ -46,8 +47,8 @@ class Player:
         self.state: Playing | None = None
         self.frame: Frame | None = None
         self.others: list[PlayReport] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -77,9 +78,9 @@ class Player:
             state = self.state
             return state is not None and all(getattr(state, name) == value for name, value in wanted.items())
 
-        wait_until(reached, f"{wanted}, got {self.state}")
+        wait_until(reached, f"{wanted}, got {self.state}", by=self.reader)
         assert self.state is not None
-        return self.state, wait_until(lambda: self.frame, "a picture")
+        return self.state, wait_until(lambda: self.frame, "a picture", by=self.reader)
 
     def pause(self) -> tuple[Playing, Frame]:
         self.send(Pause())
@@ -98,7 +99,7 @@ class Player:
         assert self.frame is not None
         before = self.frame.index
         self.send(Step(buttons=buttons))
-        wait_until(lambda: self.frame is not None and self.frame.index > before, "a step")
+        wait_until(lambda: self.frame is not None and self.frame.index > before, "a step", by=self.reader)
         return self.settle()
 
     def begin(self, episode: int, stage: str | None = None) -> tuple[Playing, Frame]:
@@ -111,13 +112,13 @@ class Player:
         """Close its standard input and wait for its end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self._reader.join()
+        self.reader.join()
         return self.process.wait(PATIENCE_S)
 
 
 @contextlib.contextmanager
-def playing(*arguments: str, cwd: Path) -> Iterator[Player]:
-    command = [sys.executable, "-m", "engine.commands.play", *arguments]
+def playing(order: PlayOrder, cwd: Path) -> Iterator[Player]:
+    command = [sys.executable, "-m", "engine.commands.play", order.argument()]
     process = subprocess.Popen(command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     player = Player(process)
     try:
@@ -134,9 +135,10 @@ def stage_of(frame: Frame) -> str:
     return str(frame.facts["world"])
 
 
+@pytest.mark.process
 def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
-    with playing(MARIO, "--noop-max", "30", cwd=tmp_path) as game:
-        wait_until(lambda: game.frame is not None and game.frame.index > 20, "a game that goes on")
+    with playing(PlayOrder(policy=MARIO, noop_max=30), tmp_path) as game:
+        wait_until(lambda: game.frame is not None and game.frame.index > 20, "a game that goes on", by=game.reader)
         paused, still = game.pause()
         for count in (1, 2, 3):
             state, frame = game.step()
@@ -163,7 +165,7 @@ def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
 
         game.begin(2, "1-1")
         game.send(Speed(times=8), Resume())
-        wait_until(lambda: game.others, "the end of an episode")
+        wait_until(lambda: game.others, "the end of an episode", by=game.reader)
         state, _ = game.wait(episode=3, stage="1-1", speed=8, paused=False)
         assert state.seed == 2
         assert game.finish() == 0
@@ -186,13 +188,76 @@ def test_frame_by_frame_a_policy_swims_as_in_an_evaluation(swim_strokes: bool, t
     assert played.results[0] > 100
 
 
+def test_in_a_relay_a_policy_plays_its_stage_as_it_does_alone() -> None:
+    """In its own colours and strokes, which are not those of the policy for the other stages."""
+    water, others = shipped("mario-2-2"), shipped("mario-nineteen-stages")
+    alone = mario_of_policy(water, policy_metadata(water), Conditions())
+    relay = mario_of_policy(
+        others, policy_metadata(others), Conditions(), stage="2-2", others=[shipped("mario-1-1"), water]
+    )
+    for game in (alone, relay):
+        game.begin(1, 3, None)
+    while (played := alone.tick()) is None:
+        assert relay.tick() is None
+    assert relay.tick() == played
+    assert np.array_equal(alone.picture(), relay.picture())
+
+
+class Watched(MarioRelay):
+    """Keeps what each policy saw first."""
+
+    def __init__(self, policies: Sequence[MarioPolicy]) -> None:
+        super().__init__(policies)
+        self.first: list[tuple[str, Any]] = []
+
+    def enter(self, stage: str) -> bool:
+        self._stage = stage
+        return super().enter(stage)
+
+    def choose(self, obs: Any) -> None:
+        if self._stage:
+            self.first.append((self._stage, obs.copy()))
+            self._stage = ""
+        super().choose(obs)
+
+
+def test_in_a_relay_every_attempt_at_a_stage_begins_with_a_full_stack_of_its_frames() -> None:
+    files = [shipped(name) for name in ("mario-1-1", "mario-nineteen-stages")]
+    task = task_of_policy(policy_metadata(files[0]), stage="game", noop_max=0, frame_by_frame=True)
+    watched = Watched([MarioPolicy(path, policy_metadata(path), 0.0, 0.0) for path in files])
+    game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", watched)
+    game.begin(1, 0, None)
+    while not (watched.first and watched.first[-1][0] == "1-2"):
+        assert game.tick() is None
+    assert [stage for stage, _ in watched.first] == ["1-1", "1-2"]
+    for _, obs in watched.first:
+        assert obs.any() and (obs == obs[:, :1]).all()
+    assert not np.array_equal(watched.first[0][1], watched.first[1][1])
+    game.close()
+
+
+@pytest.mark.long
+def test_the_policies_of_the_package_play_the_whole_game_stage_by_stage() -> None:
+    *others, rest = (shipped(name) for name in by_task("mario"))
+    game = mario_of_policy(rest, policy_metadata(rest), Conditions(), stage="game", others=others)
+    game.begin(1, 0, None)
+    while (played := game.tick()) is None:
+        pass
+    cleared = played.cleared_tasks(game.outcome)
+    assert cleared == list(STAGES[: played.task]) and len(cleared) >= 4
+
+
 def test_sticky_actions_hold_the_previous_buttons_and_are_the_same_for_a_seed() -> None:
     obs, metadata = np.zeros((1, 4, 50, 60), np.uint8), policy_metadata(Path(MARIO))
 
     def played(sticky: float, seed: int) -> list[int]:
         player = MarioPolicy(Path(MARIO), metadata, epsilon=1.0, sticky=sticky)
         player.begin(seed)
-        return [player.buttons(obs) for _ in range(400)]
+        found = []
+        for _ in range(400):
+            player.choose(obs)
+            found.append(player.buttons())
+        return found
 
     assert played(0.5, 3) == played(0.5, 3) != played(0.5, 4)
     chosen = len(metadata["actions"])
@@ -203,12 +268,13 @@ def test_sticky_actions_hold_the_previous_buttons_and_are_the_same_for_a_seed() 
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_video_has_the_games_time_whatever_the_speed_was(tmp_path: Path) -> None:
     film = tmp_path / "film.gif"
-    with playing("--record", str(film), cwd=tmp_path) as game:
-        wait_until(lambda: game.frame, "a picture")
+    with playing(PlayOrder(game="mario", record=str(film)), tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture", by=game.reader)
         game.send(Speed(times=8))
-        wait_until(lambda: game.frame is not None and game.frame.index > 200, "a while at high speed")
+        wait_until(lambda: game.frame is not None and game.frame.index > 200, "a while at high speed", by=game.reader)
         game.pause()
         for _ in range(5):
             state, frame = game.step()
@@ -226,28 +292,31 @@ def test_a_video_has_the_games_time_whatever_the_speed_was(tmp_path: Path) -> No
     assert played_ms / 1000 == pytest.approx(filmed.seconds, abs=0.01)
 
 
+@pytest.mark.process
 def test_without_a_picture_there_is_no_video(tmp_path: Path) -> None:
-    with playing("--record", "film.gif", "--rom=none.nes", cwd=tmp_path) as game:
+    with playing(PlayOrder(game="mario", record="film.gif", own={"rom": "none.nes"}), tmp_path) as game:
         assert game.process.wait(PATIENCE_S) == 1
     assert not (tmp_path / "film.gif").exists()
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_person_steps_frame_by_frame_with_the_buttons_of_each_step(tmp_path: Path) -> None:
-    with playing("--stage=1-2", cwd=tmp_path) as game:
-        wait_until(lambda: game.frame, "a picture")
+    with playing(PlayOrder(game="mario", own={"stage": "1-2"}), tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture", by=game.reader)
         _, frame = game.pause()
-        game.send(Press(buttons=joypad.LEFT))  # held, but not in the steps
+        game.send(Press(buttons=LEFT))  # held, but not in the steps
         for _ in range(20):
-            before, (_, frame) = frame, game.step(joypad.RIGHT)
+            before, (_, frame) = frame, game.step(RIGHT)
             assert frame.index == before.index + 1
         assert stage_of(frame) == "1-2" and int(frame.facts["x"]) > 42
 
 
 @pytest.mark.parametrize("policy", [SNAKE, pytest.param(TETRIS, marks=pytest.mark.long)])
+@pytest.mark.process
 def test_boards_pause_step_and_restart(policy: str, tmp_path: Path) -> None:
-    with playing(policy, cwd=tmp_path) as game:
-        wait_until(lambda: game.state is not None and game.state.steps > 0, "a step")
+    with playing(PlayOrder(policy=policy), tmp_path) as game:
+        wait_until(lambda: game.state is not None and game.state.steps > 0, "a step", by=game.reader)
         paused, _ = game.pause()
         for count in (1, 2):
             assert game.step()[0].steps == paused.steps + count
@@ -257,29 +326,36 @@ def test_boards_pause_step_and_restart(policy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_step_of_a_snake_that_waits_for_its_first_key_changes_nothing(tmp_path: Path) -> None:
-    with playing("--game", "snake", cwd=tmp_path) as game:
-        wait_until(lambda: game.frame, "a picture")
+    with playing(PlayOrder(game="snake"), tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture", by=game.reader)
         game.pause()
         assert game.step()[0].steps == 0
-        game.send(Press(buttons=joypad.UP))
+        game.send(Press(buttons=UP))
         assert game.step()[0].steps == 1
 
 
+@pytest.mark.process
 def test_buttons_of_a_pause_are_for_single_steps_only(tmp_path: Path) -> None:
-    with playing("--game", "tetris", cwd=tmp_path) as game:
-        wait_until(lambda: game.frame, "a picture")
+    with playing(PlayOrder(game="tetris"), tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture", by=game.reader)
         _, frame = game.pause()
-        game.send(Press(buttons=joypad.START), Resume())
-        wait_until(lambda: game.frame is not None and game.frame.index > frame.index + 2, "a game that goes on")
+        game.send(Press(buttons=START), Resume())
+        wait_until(
+            lambda: game.frame is not None and game.frame.index > frame.index + 2,
+            "a game that goes on",
+            by=game.reader,
+        )
         assert game.pause()[0].steps == 0  # the piece was not dropped
-        game.send(Press(buttons=joypad.START))
+        game.send(Press(buttons=START))
         assert game.step()[0].steps == 1
 
 
+@pytest.mark.process
 def test_an_invalid_command_ends_the_game_and_is_named(tmp_path: Path) -> None:
-    with playing("--game", "snake", cwd=tmp_path) as game:
-        wait_until(lambda: game.frame, "a picture")
+    with playing(PlayOrder(game="snake"), tmp_path) as game:
+        wait_until(lambda: game.frame, "a picture", by=game.reader)
         game.write((2**32 - 1).to_bytes(4, "big"))
         wait_until(lambda: game.process.poll() is not None, "its end")
         assert game.process.stderr is not None
@@ -290,7 +366,7 @@ def test_stages_and_boards_follow_one_another(tmp_path: Path) -> None:
     def lanes(stage: str) -> MarioLanes:
         return MarioLanes(MarioTask(stage=stage, frame_skip=1, noop_max=0, stall_steps=0), 1, restart=False)
 
-    game = MarioGame(lanes, "1-1, 1-2,4-1", MarioPerson(lambda: joypad.RIGHT))
+    game = MarioGame(lanes, "1-1, 1-2,4-1", MarioPerson(lambda: RIGHT))
     for episode, stage in ((1, "1-1"), (2, "1-2"), (2, "1-2"), (3, "4-1"), (4, "1-1")):
         game.begin(episode, 0, None)
         assert game.stage == game.place == game.facts()["world"] == stage
@@ -318,7 +394,7 @@ def test_a_game_goes_on_if_another_stage_cannot_be_played() -> None:
             raise UserError("not on this cartridge")
         return MarioLanes(MarioTask(stage=stage, frame_skip=1, noop_max=0, stall_steps=0), 1, restart=False)
 
-    game = MarioGame(lanes, "1-1", MarioPerson(lambda: joypad.RIGHT))
+    game = MarioGame(lanes, "1-1", MarioPerson(lambda: RIGHT))
     game.begin(1, 0, None)
     for _ in range(30):
         game.tick()

@@ -13,13 +13,22 @@ from typing import Any
 import pytest
 
 from engine.commands.profile import RunFailedError, measure, search
-from engine.commands.profile_figures import Measurement, gain, ideas, limit, mean_split
-from engine.commands.profile_report import Confirmed, Trial, figures, markdown, options_between
+from engine.commands.profile_report import (
+    Confirmed,
+    Measurement,
+    Trial,
+    figures,
+    gain,
+    ideas,
+    limit,
+    markdown,
+    mean_split,
+    options_between,
+)
 from engine.config.command_line import given
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
-from engine.protocol.machine import GPU, System
-from engine.protocol.messages import Failed, Ready, Split
+from engine.protocol.messages import GPU, Failed, Ready, Split, System
 from mario_tui.commands.train import training_parser
 from tests.support.program import PATIENCE_S, PROGRAM, nobody_is_left, run_program, wait_until
 
@@ -176,6 +185,7 @@ def test_options_between_are_flags() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_profile_of_snake_writes_report_and_trace(tmp_path: Path) -> None:
     done = run_program(
         "profile", *SNAKE, "--runner", "parallel", "--num-processes", "2", "--duration", "4", "--trials", "0",
@@ -208,6 +218,7 @@ def test_a_profile_of_snake_writes_report_and_trace(tmp_path: Path) -> None:
         (("--buffer-size", "1e12"), "--buffer-size"),
     ],
 )
+@pytest.mark.process
 def test_wrong_usage_is_one_line(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
     done = run_program("profile", *arguments, cwd=tmp_path, check=2)
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("running")]
@@ -215,12 +226,15 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], said: str, tmp_path
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_an_aborted_profile_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     command = [*PROGRAM, "profile", *SNAKE, "--duration", "600"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None and "running" in process.stderr.readline()
-    wait_until(lambda: list(tmp_path.glob("mario-tui-profile-*/runs/*/run.json")), "the run that is measured")
+    wait_until(
+        lambda: list(tmp_path.glob("mario-tui-profile-*/runs/*/run.json")), "the run that is measured", by=process
+    )
     process.terminate()
     assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
     process.stderr.close()
@@ -238,6 +252,7 @@ BAD = {
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.process
 def test_following_the_advice_makes_a_bad_configuration_faster(name: str, tmp_path: Path) -> None:
     """Both configurations are measured again, in alternation, after the profile."""
     if name == "float32" and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.commands.recorder import Recording
+from engine.commands.play import Recording
 from engine.envs.played_game import PICTURES_PER_S
 from engine.errors import UserError
 

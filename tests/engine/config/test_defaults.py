@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.config.defaults import carried_over, defaults
-from engine.config.reading import as_given, make_config
+from engine.config.reading import as_given, carried_over, defaults, make_config
 
 
 @pytest.mark.parametrize("game", ["mario", "snake", "tetris"])

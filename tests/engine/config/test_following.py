@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from engine.config import constraints
-from engine.config.command_line import command_line, given
+from engine.config import run_config
+from engine.config.command_line import command_line, given, preset, presets
 from engine.config.fields import ConfigError, FieldSpec, is_int
-from engine.config.games import game_of, games
-from engine.config.presets import preset, presets
-from engine.config.reading import followed, make_config
+from engine.config.game import game_of, games
+from engine.config.reading import dependent_changes, make_config
 from engine.config.run_config import belongs, specs_of
 from engine.config.runners import RUNNERS
 from mario_tui.commands.train import training_parser
@@ -68,7 +67,7 @@ IMPOSSIBLE = {("advantage_learning", "tetris")}
 
 @pytest.mark.long
 def test_no_option_fails_because_of_a_default() -> None:
-    """Whatever its value, of whatever game and runner: no rule of `engine.config.constraints` is between an option and
+    """Whatever its value, of whatever game and runner: no rule of `engine.config.run_config` is between an option and
     a default."""
     parser = training_parser()
     for game, runner, name, value in each_value():
@@ -104,10 +103,12 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "paths": ({"paths": True, "game": "tetris"}, {"game": "snake"}),
     "max_of_two": ({"game": "gym", "max_of_two": True, "frame_skip": 1}, {}),
     "sticky_actions": ({"game": "gym", "env": "MinAtar/Breakout-v1", "sticky_actions": 0.25}, {}),
+    "normalize": ({"game": "gym", "env": "MinAtar/Breakout-v1", "normalize": True}, {}),
 }
 
 
 @pytest.mark.parametrize("field", PAIRS)
+@pytest.mark.process
 def test_a_default_follows_where_two_given_options_would_contradict_each_other(field: str) -> None:
     contradicting, follows = PAIRS[field]
     with pytest.raises(ConfigError) as refused:
@@ -116,17 +117,17 @@ def test_a_default_follows_where_two_given_options_would_contradict_each_other(f
     first = next(iter(contradicting))
     alone = make_config({first: contradicting[first]})
     assert {name: alone.value(name) for name in follows} == follows
-    told = followed({first: contradicting[first]})
+    told = dependent_changes({first: contradicting[first]})
     if any(value != specs_of(alone.game)[name].default for name, value in follows.items()):
         assert any(f"follows --{first.replace('_', '-')}" in line for line in told)
 
 
 def test_every_rule_has_its_pair() -> None:
     """The fields that `check_together` and the games name, but for those whose values are wrong by themselves."""
-    modules = [constraints, *(inspect.getmodule(type(game_of(name))) for name in games())]
+    modules = [run_config, *(inspect.getmodule(type(game_of(name))) for name in games())]
     sources = "".join(inspect.getsource(module) for module in modules if module is not None)
     named = set(re.findall(r'ConfigError\(\s*"(\w+)"', sources))
-    by_themselves = {"actions", "stage", "board", "ray", "device", "env_args", "spaces", "network"}
+    by_themselves = {"actions", "stage", "board", "ray", "device", "env_args", "env_workers", "spaces", "network"}
     assert named - by_themselves <= PAIRS.keys()
 
 
@@ -143,25 +144,34 @@ def test_pairs_of_bounds_fail_only_if_no_default_can_help() -> None:
                 assert error.field in (one, other), values
 
 
+@pytest.mark.process
+def test_defaults_that_an_environment_brings_make_room_as_well() -> None:
+    config = make_config({"game": "gym:MinAtar/Breakout-v1", "buffer_size": 110})
+    assert (config.buffer_size, config.batch_size, config.n_step) == (110, 110, 1)
+
+
 def test_lines_say_what_follows_what() -> None:
-    assert followed({"sync_every": 1000}) == ["--tau follows --sync-every 1,000: 1 instead of 0.004"]
-    assert followed({"tau": 1}) == ["--sync-every follows --tau 1: 1,000 instead of 1"]
-    assert followed({"curriculum": True}) == ["--stage follows --curriculum: 1-1,1-2,1-3,1-4 instead of 1-1"]
-    assert followed({"buffer_size": 1000, "runner": "parallel", "num_processes": 8}) == [
+    assert dependent_changes({"sync_every": 1000}) == ["--tau follows --sync-every 1,000: 1 instead of 0.004"]
+    assert dependent_changes({"tau": 1}) == ["--sync-every follows --tau 1: 1,000 instead of 1"]
+    assert dependent_changes({"curriculum": True}) == ["--stage follows --curriculum: 1-1,1-2,1-3,1-4 instead of 1-1"]
+    assert dependent_changes({"buffer_size": 1000, "runner": "parallel", "num_processes": 8}) == [
         "--parallel-envs follows --num-processes 8 and --buffer-size 1,000: 9 instead of 16",
         "--burnin follows --buffer-size 1,000: 1,000 instead of 10,000",
         "--batch-size follows --buffer-size 1,000 and --num-processes 8: 125 instead of 256",
     ]
-    assert followed({"sync_every": 1000, "tau": 1}) == followed({"n_step": 3}) == []
+    assert dependent_changes({"sync_every": 1000, "tau": 1}) == dependent_changes({"n_step": 3}) == []
 
 
 @pytest.mark.parametrize("name", presets())
+@pytest.mark.process
 def test_no_preset_needs_a_default_to_follow(name: str) -> None:
-    assert followed(preset(name)) == []
+    assert not [line for line in dependent_changes(preset(name)) if " follows " in line]
 
 
 def test_a_given_gamma_is_not_lowered_later_by_a_default() -> None:
     assert make_config({"game": "snake"}).final_gamma == 0.99
     assert make_config({"game": "snake", "gamma": 0.995}).final_gamma is None
     assert make_config({"game": "snake", "gamma": 0.995, "final_gamma": 0.9}).final_gamma == 0.9
-    assert followed({"game": "snake", "gamma": 0.995}) == ["--final-gamma follows --gamma 0.995: none instead of 0.99"]
+    assert dependent_changes({"game": "snake", "gamma": 0.995}) == [
+        "--final-gamma follows --gamma 0.995: none instead of 0.99"
+    ]

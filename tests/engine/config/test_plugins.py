@@ -1,12 +1,13 @@
-"""Games of installed packages: found, described without being imported, trained, and refused if they are broken."""
+"""Games of installed packages: found, trained, and refused in a line if they are broken."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,8 @@ from typing import Any
 import pytest
 
 from engine.config import plugins
-from engine.config.entry_points import installed
-from engine.config.game import Game
-from engine.config.games import game_of
+from engine.config.game import game_of
 from engine.config.run_config import options_of_all
-from engine.games import describe
 from engine.protocol.outcome import Goal, Outcome, Result
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
@@ -27,6 +25,8 @@ from mario_tui.screens.dashboard import DashboardScreen
 from tests.support.app import shown_as, text, until
 from tests.support.plugins import SOURCE, add_metadata, importers, install_catch, put_on_path
 from tests.support.program import json_lines, run_program, the_run
+
+pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[3]
 CATCH = ("--game", "catch", "--no-ui", "--log-format", "json", "--steps", "2500", "--eval-every", "2500", "--seed", "1")
@@ -44,28 +44,35 @@ BROKEN = {
     "no-module": ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
     "no-game": ("class Catch: ...", "broken_no_game:Catch must be a subclass of engine.config.game.Game"),
     "no-methods": (f"{HEAD}class Catch(Game): ...", "TypeError: Can't instantiate abstract class Catch"),
-    "exits": ("import sys; sys.exit(3)", "its process ended (exit status 3)"),
-    "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "its process ended (killed by SIGSEGV)"),
-    "garbage": (
-        "import os\nfor each in range(1, 10):\n try: os.write(each, b'garbage\\n')\n except OSError: pass",
-        "it gives an answer that can't be read: JSON is malformed",
-    ),
+    "exits": ("import sys; sys.exit(3)", "SystemExit: 3"),
+    "torch": ("import torch", "its descriptor must not import torch; see docs/plugins.md"),
+    "earlier": (f"{HEAD}class Catch(Game):\n make_lanes = 1", "it was written for mario-tui 0.2"),
+    "earlier-name": ("from engine.config.game import PersonKeys", "see docs/plugins.md"),
     "escapes": (r"raise ValueError('a \x1b[31mred\nline')", r"a \x1b[31mred"),
     "other-name": (GOOD, "broken_other_name:Catch is called 'catch'"),
     "colliding": (edited("colliding", "balls", "buffer_size"), "its option buffer_size has the name of one"),
     "flag": (edited("flag", "balls", "resume"), "its option resume has the name of one"),
     "no-help": (edited("no-help", "width of the paddle in cells", ""), "its option paddle has no help"),
-    "no-bound": (edited("no-bound", "low=1, high=20", ""), "its option paddle must have a lower bound"),
+    "no-bound": (edited("no-bound", "low=1, high=20, ", ""), "its option paddle must have a lower bound"),
     "no-task": (edited("no-task", 'tasks = "board"', ""), "it has no tasks"),
-    "no-option": (edited("no-option", '"balls"', '"bells"'), "it has no option bells"),
+    "no-option": (edited("no-option", 'tasks = "board"', 'tasks = "bored"'), "it has no option bored"),
+    "no-role": (edited("no-role", '"network", "policy")', '"network", "polity")'), "has the role 'polity'"),
+    "no-place": (
+        edited("no-place", "plugin_catch.lanes:make_lanes", "plugin_catch.lanes"),
+        "its lanes must be module:name",
+    ),
+    "no-keys": (
+        edited("no-keys", "def keys_of_person", "def keys"),
+        "must have keys_of_person; see Playable",
+    ),
     "bad-default": (edited("bad-default", '"burnin": 500', '"burnin": 0'), "--burnin must be a whole number"),
     "bad-name": (
         edited("bad-name", 'Result("caught"', 'Result("length"'),
         "the name 'length' stands for something else",
     ),
-    "bad-data": (edited("bad-data", "sample_bytes = 200", 'sample_bytes = "few"'), "sample_bytes: Expected `int`"),
+    "bad-data": (edited("bad-data", '("grid", "mlp")\n    own', '("grid", 3)\n    own'), "networks: Expected `str`"),
     "number-task": (edited("number-task", 'tasks = "board"', 'tasks = "balls"'), "its option balls must be text"),
-    "odd-spec": (edited("odd-spec", "Spec((2, height", "Spec((0, height"), "its spec must have frames of 2 or 3 axes"),
+    "odd-spec": (edited("odd-spec", "Spec((2, height", "Spec((0, height"), "its spec must have frames of 1 to 3 axes"),
     "taken": (edited("taken", 'Result("caught"', 'Result("event"'), "outcome: the name 'event' stands for something"),
     "red-label": (edited("red-label", '"complete game"', r'"\x1b[31mred"'), "outcome: Expected `str` matching regex"),
 }
@@ -104,44 +111,63 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(site, the_run(folder), events)
 
 
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def here(site: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder on this process's path as well."""
-    monkeypatch.syspath_prepend(site)
-    installed.cache_clear()
-    yield site
-    installed.cache_clear()
-    plugins._descriptors.clear()
-
-
 def module(site: Path, name: str, source: str) -> None:
     file = f"broken_{name.replace('-', '_')}"
     (site / f"{file}.py").write_text(source)
     add_metadata(site, f"broken-{name}", {name: f"{file}:Catch"})
 
 
-def test_its_options_are_in_the_help_and_the_package_is_imported_once(
-    catch: Path, own_cache: Path, tmp_path: Path
-) -> None:
-    for _ in range(2):
-        shown = run_program("--game", "catch", "--help", cwd=tmp_path).stdout
-        assert "--paddle N" in shown and "width of the paddle in cells (default: 2)" in " ".join(shown.split())
-        assert "--replay-ratio X" in shown and "(default: 8.0)" in shown and "--death-penalty" not in shown
-    (by,) = importers(catch)
-    assert "-m engine.games.describe catch" in by
-    (catch / "plugin_catch" / "game.py").write_text(GOOD.replace("5x6", "7x7"))
-    assert "(default: 7x7)" in run_program("--game", "catch", "--help", cwd=tmp_path).stdout
+def test_its_options_are_in_the_help(catch: Path, tmp_path: Path) -> None:
+    shown = run_program("--game", "catch", "--help-all", cwd=tmp_path).stdout
+    assert "--paddle N" in shown and "width of the paddle in cells (default: 2)" in " ".join(shown.split())
+    assert "--replay-ratio X" in shown and "(default: 8.0)" in shown and "--death-penalty" not in shown
 
 
-def test_it_trains_resumes_and_is_evaluated_and_only_processes_that_play_import_it(
-    trained: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_it_prints_is_no_output_of_a_command(catch: Path, tmp_path: Path) -> None:
+    with (catch / "plugin_catch" / "game.py").open("a") as file:
+        file.write("print('hello')\n")
+    done = run_program("--game", "catch", "--help", cwd=tmp_path)
+    assert done.stderr == "hello\n" and done.stdout.startswith("usage: mario-tui")
+
+
+@pytest.fixture
+def walk(site: Path) -> Path:
+    """The game of docs/plugins.md, as it stands on the page."""
+    blocks = re.findall(r"\*\*(\S+)\*\*\n\n```\w+\n(.*?)```", (ROOT / "docs/plugins.md").read_text(), re.DOTALL)[:3]
+    assert [name for name, _ in blocks] == ["pyproject.toml", "plugin_walk/game.py", "plugin_walk/lanes.py"]
+    for name, source in blocks:
+        (site / name).parent.mkdir(exist_ok=True)
+        (site / name).write_text(source)
+    project = tomllib.loads((site / "pyproject.toml").read_text())["project"]
+    add_metadata(site, project["name"], project["entry-points"]["mario_tui.games"])
+    assert sum(len(source.splitlines()) for name, source in blocks if name.endswith(".py")) <= 62
+    return site
+
+
+def test_the_game_of_the_page_works_in_every_command(walk: Path, tmp_path: Path) -> None:
+    options = ("--game", "walk", "--steps", "20000", "--eval-every", "10000", "--log-format", "json", "--seed", "1")
+    *events, summary = json_lines(run_program("--no-ui", *options, cwd=tmp_path).stdout)
+    assert max(event["mean_return"] for event in events if event["event"] == "evaluation") == 1
+    assert summary["event"] == "summary"
+    name = the_run(tmp_path).name
+    (judged,) = json_lines(run_program("eval", name, "--episodes", "5", "--json", cwd=tmp_path).stdout)
+    assert judged["mean_return"] == 1 and judged["trained_on"] == "short"
+    run_program("play", name, "--record", "walk.gif", cwd=tmp_path)
+    resumed = run_program("--resume", name, "--steps", "21000", "--no-ui", "--log-format", "json", cwd=tmp_path)
+    assert json_lines(resumed.stdout)[-1]["env_steps"] >= 21_000
+    refused = run_program("play", "--human", "--game", "walk", cwd=tmp_path, check=2).stderr
+    assert "--human can't be combined with --game walk, which only policies can play" in refused
+
+
+def test_lanes_that_lack_something_are_refused_and_leave_no_run(walk: Path, tmp_path: Path) -> None:
+    lanes = walk / "plugin_walk/lanes.py"
+    lanes.write_text(lanes.read_text().replace("def step(", "def stepped("))
+    failed = run_program("--no-ui", "--game", "walk", cwd=tmp_path, check=2).stderr
+    assert "--game walk: plugin_walk.lanes:WalkLanes must have step; see docs/plugins.md" in failed
+    assert not list(tmp_path.glob("checkpoints/*/run.json"))
+
+
+def test_it_trains_resumes_and_is_evaluated(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_path(trained.site, monkeypatch)
     (evaluation,) = (event for event in trained.events if event["event"] == "evaluation")
     assert evaluation["mean_return"] > 5 and evaluation["mean_caught"] == evaluation["mean_return"]
@@ -150,10 +176,6 @@ def test_it_trains_resumes_and_is_evaluated_and_only_processes_that_play_import_
     assert json_lines(resumed.stdout)[-1]["env_steps"] >= 3000
     (judged,) = json_lines(run_program("eval", name, "--episodes", "5", "--json", cwd=folder).stdout)
     assert judged["game"] == "catch" and judged["mean_return"] > 2 and judged["trained_on"] == "5x6"
-    allowed = ("engine.games.describe catch", "multiprocessing.spawn", "engine.commands.evaluate")
-    by = importers(trained.site)
-    assert all(any(each in line for each in allowed) for line in by)
-    assert all(any(each in line for line in by) for each in allowed)
 
 
 @pytest.mark.long
@@ -170,9 +192,12 @@ def test_what_its_own_code_checks_is_refused_before_a_run_starts(catch: Path, tm
 
 @pytest.mark.long
 def test_lanes_that_are_not_what_the_game_said_end_the_run_with_a_reason(catch: Path, tmp_path: Path) -> None:
-    (catch / "plugin_catch" / "game.py").write_text(GOOD.replace("Spec((2, height", "Spec((3, height"))
+    lanes = catch / "plugin_catch" / "lanes.py"
+    lanes.write_text(lanes.read_text().replace("config.spec, seed", "Spec((3, 6, 5), 3), seed"))
+    with lanes.open("a") as file:
+        file.write("\n\nfrom engine.config.game import Spec\n")
     failed = json_lines(run_program(*CATCH, cwd=tmp_path, check=1).stdout)[-1]
-    assert "make_lanes must make 1 with Spec(frame_shape=(3, 6, 5)" in failed["reason"]
+    assert "plugin_catch.lanes:make_lanes must make 1 with Spec(frame_shape=(2, 6, 5)" in failed["reason"]
 
 
 @pytest.mark.long
@@ -198,7 +223,7 @@ FORM = """
 import asyncio, sys
 from textual.widgets import Input, TabbedContent
 from mario_tui.app import MarioApp
-from mario_tui.widgets.field_row import Choice, FieldRow
+from mario_tui.widgets.form_rows import Choice, FieldRow
 from tests.support.app import until
 from tests.support.form import focused, form_of, shown
 
@@ -222,21 +247,21 @@ async def main():
         screen.query_one("#edit-board", Input).value = "3x9"
         await until(pilot, lambda: "--board=3x9" in shown(screen, "#command"), "the command")
         assert "GiB" in shown(screen, "#memory") and not screen.form.errors()
-    assert "plugin_catch" not in sys.modules and "torch" not in sys.modules
+    assert "plugin_catch.lanes" not in sys.modules and "torch" not in sys.modules
 
 asyncio.run(main())
 """
 
 
 @pytest.mark.long
-def test_the_form_offers_and_checks_its_options_without_importing_it(catch: Path, tmp_path: Path) -> None:
+def test_the_form_offers_and_checks_its_options(catch: Path, tmp_path: Path) -> None:
     code = [sys.executable, "-c", FORM, str(tmp_path / "runs")]
     done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.long
-def test_a_broken_package_costs_one_line_and_nothing_else(catch: Path, own_cache: Path, tmp_path: Path) -> None:
+def test_a_broken_package_costs_one_line_and_nothing_else(catch: Path, tmp_path: Path) -> None:
     for name, (source, _) in BROKEN.items():
         module(catch, name, source)
     add_metadata(catch, "zz-clashing", {"snake": "x:Y", "Not_A_Name": "x:Y", "catch": "x:Y"})
@@ -254,7 +279,7 @@ def test_a_broken_package_costs_one_line_and_nothing_else(catch: Path, own_cache
         assert reason in told
     assert len(lines) == len(expected)
     asked = run_program("--game", "exits", "--no-ui", cwd=tmp_path, check=2).stderr
-    assert "the game 'exits' of package broken_exits can't be used: its process ended (exit status 3)" in asked
+    assert "the game 'exits' of package broken_exits can't be used: SystemExit: 3" in asked
     assert asked.endswith("mario-tui: error: --game must be one of mario, snake, tetris, gym, catch, got 'exits'\n")
 
 
@@ -273,35 +298,12 @@ def test_a_broken_package_costs_one_line_and_nothing_else(catch: Path, own_cache
 )
 def test_a_name_in_an_outcome_stands_for_one_thing(outcome: Outcome, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^outcome: {reason}$"):
-        describe._check_outcome(outcome)
+        plugins._check_outcome(outcome)
 
 
 @pytest.mark.parametrize("game", ["mario", "snake", "tetris"])
 def test_the_outcomes_of_built_in_games_are_what_packages_may_declare(game: str) -> None:
-    describe._check_outcome(game_of(game).outcome)
-
-
-@pytest.mark.long
-def test_one_that_was_broken_can_be_used_when_it_is_asked_for(
-    catch: Path, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (catch / "plugin_catch" / "game.py").open("a") as file:
-        file.write("import os\nos.environ['LICENSE_OF_CATCH']\n")
-    assert "KeyError: 'LICENSE_OF_CATCH'" in run_program("--help", cwd=tmp_path).stderr
-    monkeypatch.setenv("LICENSE_OF_CATCH", "granted")
-    assert "KeyError: 'LICENSE_OF_CATCH'" in run_program("--help", cwd=tmp_path).stderr  # it is remembered
-    done = run_program("--game", "catch", "--help", cwd=tmp_path)
-    assert "--paddle N" in done.stdout and not done.stderr
-    assert not run_program("--help", cwd=tmp_path).stderr
-
-
-def test_one_that_hangs_is_given_up(
-    here: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    module(here, "hangs", "import threading; threading.Event().wait()")
-    monkeypatch.setattr(plugins, "TIMEOUT_S", 1)
-    assert plugins.described("hangs") is None
-    assert "package broken_hangs can't be used: it does not answer within 1 s" in caplog.text
+    plugins._check_outcome(game_of(game).outcome)
 
 
 def test_a_run_whose_game_is_gone_is_listed_and_resuming_it_says_so(trained: Trained) -> None:
@@ -336,13 +338,4 @@ def test_no_option_of_a_package_can_take_a_flag_of_a_command() -> None:
         action.dest for parser in (train.training_parser(), profile.profile_parser()) for action in parser._actions
     }
     others = flags - set(options_of_all())
-    assert others == describe.RESERVED
-
-
-def test_every_method_of_the_contract_is_answered_or_only_for_processes_that_play() -> None:
-    methods = {name for name, member in vars(Game).items() if callable(member)}
-    assert methods - plugins.COMPUTED.keys() == {
-        "defaults", "files", "starts_slowly", "make_lanes", "lanes_of_policy", "also_described", "prepare_network",
-        "describe_conditions", "trained_conditions", "make_curriculum", "make_guide", "most_similar_action",
-        "game_of_person", "game_of_policy", "described_for_search", "make_search", "search_options_of",
-    }  # fmt: skip
+    assert others == plugins.RESERVED

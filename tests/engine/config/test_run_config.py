@@ -10,7 +10,7 @@ import pytest
 
 from engine.config.command_line import command_line, given
 from engine.config.fields import AUTO, ConfigError
-from engine.config.games import games
+from engine.config.game import games
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig, options_of_all
 from engine.config.runners import RUNNERS
@@ -231,6 +231,16 @@ def test_a_run_from_before_an_option_does_not_take_its_games_default(tmp_path: P
     now, before = make_config({}), read_config(file)
     assert (now.advantage_learning, before.advantage_learning) == (0.5, 0.0)
     assert (now.final_advantage_learning, before.final_advantage_learning) == (0.95, None)
+
+
+def test_a_run_from_before_sticky_frames_repeats_whole_steps_when_it_is_resumed(tmp_path: Path) -> None:
+    run = create_run(make_config({"sticky_actions": 0.25, "run_dir": str(tmp_path)}))
+    assert run.config().value("sticky_frames")
+    file = run.path / "config.toml"
+    file.write_text(file.read_text().replace("sticky_frames = true\n", ""))
+    add_checkpoint(run, 8)
+    for asked in ({}, {"sticky_actions": 0.1}):
+        assert not make_plan(asked, resume=str(run.path)).config.value("sticky_frames")
 
 
 @pytest.mark.parametrize(

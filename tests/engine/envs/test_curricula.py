@@ -16,15 +16,14 @@ from rich.text import Text
 from safetensors.numpy import load_file
 
 from engine.agents.networks import make_networks
-from engine.config.reading import make_config
-from engine.config.tasks import rounded_up
-from engine.envs.curriculum import report
+from engine.config.reading import make_config, rounded_up
 from engine.envs.factory import make_lanes
+from engine.envs.lanes import curriculum_report
+from engine.games.mario.actions import STAGES
 from engine.games.mario.curriculum import StageCurriculum, stage_slots
 from engine.games.mario.lanes import MarioLanes, stage_starts
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.rules import START
-from engine.games.mario.stages import STAGES
 from engine.games.mario.task import MarioTask
 from engine.games.tetris.curriculum import RewardCurriculum, shaping
 from engine.games.tetris.rules import TetrisLanes
@@ -32,8 +31,8 @@ from engine.protocol import framing, messages
 from engine.protocol.messages import Episode, Evaluation, Phase
 from engine.runs import checkpoints
 from mario_tui.app import MarioApp
-from mario_tui.data.feed import Snapshot
-from mario_tui.widgets.panels.curriculum import CurriculumPanel
+from mario_tui.data.run_status import Snapshot
+from mario_tui.widgets.panels.evaluations import CurriculumPanel
 from tests.support.app import recorded_run, until
 from tests.support.games.players import mostly_legal
 from tests.support.in_process import checkpoint_of, of_kind, train
@@ -121,7 +120,7 @@ def test_a_curriculum_that_a_resumed_run_adds_begins_there() -> None:
 
 def test_the_panel_shows_phase_goal_mix_and_clear_rates() -> None:
     def shown(curriculum: Any) -> Text:
-        return CurriculumPanel().compose_text(Snapshot(curriculum=report(curriculum)), 60)
+        return CurriculumPanel().compose_text(Snapshot(curriculum=curriculum_report(curriculum)), 60)
 
     stages = StageCurriculum(("1-1", "1-2", "1-3"), rate=0.5, episodes=4)
     book(stages, "1-1", True, False, True, True)
@@ -144,7 +143,7 @@ def test_the_panel_shows_phase_goal_mix_and_clear_rates() -> None:
 async def test_the_dashboard_has_the_panel_where_there_is_a_curriculum(tmp_path: Path) -> None:
     run = recorded_run(tmp_path)
     with run.history_path.open("ab") as recording:
-        recording.write(framing.pack(report(StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=4))))
+        recording.write(framing.pack(curriculum_report(StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=4))))
     app = MarioApp(open_run=run)
     async with app.run_test(size=(120, 40)) as pilot:
         panel = app.screen.query_one(CurriculumPanel)
@@ -154,7 +153,7 @@ async def test_the_dashboard_has_the_panel_where_there_is_a_curriculum(tmp_path:
 
 
 def test_the_message_survives_encoding() -> None:
-    told = report(StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=4))
+    told = curriculum_report(StageCurriculum(("1-1", "1-2"), rate=0.5, episodes=4))
     decoded = framing.decode_event(framing.encode(told))
     assert isinstance(decoded, messages.Curriculum)
     assert math.isnan(decoded.parts[0].clear_rate) and decoded.goal == told.goal
@@ -213,7 +212,7 @@ def test_compiled_and_reference_steppers_begin_at_the_same_stages() -> None:
 def test_an_evaluation_plays_all_stages_equally_often(options: dict[str, Any], each: int) -> None:
     config = make_config(options)
     episodes = rounded_up(config.eval_episodes, config.game_info.tasks_of(config.task))
-    env = make_lanes(config, episodes, threads=1, seed=0, once=True)
+    env = make_lanes(config, episodes, threads=1, seed=0, evaluation=True)
     assert isinstance(env, MarioLanes)
     starts = starts_of(env, 3)
     assert (starts == starts[0]).all()
@@ -359,6 +358,7 @@ def test_a_run_resumes_exactly_between_two_stages(nearly: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     "runner", [*(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp")), "apex"]
 )
+@pytest.mark.process
 def test_all_processes_apply_the_level_of_the_coordinator(runner: str, nearly: Path, tmp_path: Path) -> None:
     count = "--num-actors" if runner == "apex" else "--num-processes"
     options = ("--runner", runner, count, "2", "--parallel-envs", "4", "--burnin", "20000", "--batch-size", "32",

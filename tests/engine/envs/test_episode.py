@@ -11,7 +11,7 @@ import pytest
 from engine.envs.episode import EpisodeRecord, ended_episodes
 from engine.envs.lanes import VectorStep
 from engine.protocol.outcome import Outcome, Result
-from engine.runners.coordination.stats.lanes import LaneStats
+from engine.runners.coordination.stats import LaneStats
 
 YES, NO = np.ones(2, bool), np.zeros(2, bool)
 STEP = VectorStep(
@@ -46,7 +46,8 @@ def test_an_episode_that_ended_has_the_numbers_of_its_lane() -> None:
         ({"results": [[0.0], [0.0]]}, "results of a step must be an array"),
         ({"terminated": np.array([0, 1], np.uint8)}, "terminated of a step must be an array of bool"),
         ({"truncated": [False, True]}, "truncated of a step must be an array of bool"),
-        ({"from_start": None}, "from_start of a step must be an array of bool"),
+        ({"from_start": [True, True]}, "from_start of a step must be an array of bool"),
+        ({"failed": np.array([0, 1])}, "failed of a step must be an array of bool"),
         ({"game_frames": -1}, "game_frames of a step must be at least 0, got -1"),
     ],
 )

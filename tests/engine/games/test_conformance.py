@@ -20,22 +20,19 @@ import torch
 
 from engine.agents.exploration import random_actions
 from engine.agents.networks import make_network, make_networks
-from engine.config.common_options import COMMON
-from engine.config.conditions import Conditions
+from engine.config import plugins
+from engine.config.capabilities import Conditions, Playable, played_options, varied_conditions
 from engine.config.fields import GROUPS, ConfigError, check, is_text
-from engine.config.game import Game
-from engine.config.games import game_of, games, own_options
-from engine.config.reading import make_config
-from engine.config.tasks import config_of_policy
+from engine.config.game import Game, game_of, games, own_options
+from engine.config.reading import config_of_policy, make_config
+from engine.config.run_config import COMMON
 from engine.envs.factory import describe_task, lanes_of_policy, make_lanes
-from engine.envs.frame_stack import FrameStack
-from engine.envs.lanes import Lanes, VectorStep
-from engine.games import describe
+from engine.envs.lanes import FrameStack, Lanes, VectorStep
 from engine.monitoring.memory_budget import estimate_bytes
 from engine.protocol.messages import Thought
 from engine.protocol.outcome import Outcome
 from engine.runners.actor import Actor
-from engine.runners.learning.replay_factory import make_replay
+from engine.runners.learning.factory import make_replay
 from engine.runners.start import Start
 from tests.support.gym_envs import FAULTY, SQUARES
 from tests.support.plugins import catch_here
@@ -52,13 +49,16 @@ PLAIN: dict[str, dict[str, Any]] = {
 """Options of games with which rewards are parts of the return, scaled at most."""
 
 
-@pytest.fixture(scope="module", params=[*games(), "catch", *ENVIRONMENTS])
+@pytest.fixture(
+    scope="module",
+    params=[*games(), "catch", *(pytest.param(name, marks=pytest.mark.process) for name in ENVIRONMENTS)],
+)
 def named(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A game as `--game` takes it."""
     if request.param != "catch":
         yield ENVIRONMENTS.get(request.param, request.param)
         return
-    with catch_here(tmp_path_factory.mktemp("site"), imported=True):
+    with catch_here(tmp_path_factory.mktemp("site")):
         yield "catch"
 
 
@@ -67,8 +67,8 @@ def game(named: str) -> Game:
     return game_of(named.partition(":")[0])
 
 
-def new_lanes(named: str, *, seed: int = 1, once: bool = False, **options: Any) -> Lanes:
-    return make_lanes(make_config({"game": named, **options}), LANES, threads=1, seed=seed, once=once)
+def new_lanes(named: str, *, seed: int = 1, evaluation: bool = False, **options: Any) -> Lanes:
+    return make_lanes(make_config({"game": named, **options}), LANES, threads=1, seed=seed, evaluation=evaluation)
 
 
 def played(lanes: Lanes, steps: int, seed: int = 0) -> Iterator[VectorStep]:
@@ -101,6 +101,7 @@ def equal(one: VectorStep, other: VectorStep) -> bool:
     )  # fmt: skip
 
 
+@pytest.mark.process
 def test_steps_are_what_the_spec_says(named: str, game: Game) -> None:
     config, lanes = make_config({"game": named}), new_lanes(named)
     spec = game.spec(config)
@@ -144,6 +145,7 @@ def test_episodes_end_in_one_way_and_the_next_begin_in_the_same_step(named: str,
 
 
 @pytest.mark.parametrize("named", PLAIN, indirect=True)
+@pytest.mark.process
 def test_returns_are_sums_of_rewards_which_may_be_scaled(named: str) -> None:
     lanes = new_lanes(named, **PLAIN.get(named, {}))
     lanes.reset()
@@ -197,9 +199,9 @@ def test_a_lane_does_not_depend_on_what_others_play(named: str) -> None:
         assert np.array_equal(ours.frames[2], theirs.frames[2]) and ours.rewards[2] == theirs.rewards[2]
 
 
-@pytest.mark.parametrize("once", [False, True])
-def test_rewound_lanes_play_their_first_episodes_again(once: bool, named: str) -> None:
-    lanes = new_lanes(named, once=once)
+@pytest.mark.parametrize("evaluation", [False, True])
+def test_rewound_lanes_play_their_first_episodes_again(evaluation: bool, named: str) -> None:
+    lanes = new_lanes(named, evaluation=evaluation)
     lanes.spread_starts()
     runs = []
     for _ in range(2):
@@ -251,7 +253,7 @@ def test_a_policys_lanes_are_made_from_what_its_file_tells(named: str, game: Gam
 
 
 def test_results_have_names_that_programs_can_read(game: Game) -> None:
-    describe._check_outcome(game.outcome)
+    plugins._check_outcome(game.outcome)
     sent = msgspec.json.encode(game.outcome)
     assert msgspec.json.decode(sent, type=Outcome) == game.outcome  # within the bounds of a greeting
 
@@ -270,16 +272,14 @@ def test_every_option_has_help_a_group_and_bounds(game: Game) -> None:
 def test_options_that_the_game_names_are_there(game: Game) -> None:
     own, known = own_options(game.name), {**COMMON, **own_options(game.name)}
     assert game.tasks in own
-    named = {
-        *game.task_options, *game.network_options, *game.policy_options, *game.state_options, *game.evaluation_options,
-        *game.played_options, *game.person_options, *game.defaults(),
-    }  # fmt: skip
-    if game.distillation is not None:
-        named |= {*game.distillation.options, *game.distillation.search_options}
+    named = {*played_options(game), *game.defaults()}
+    if isinstance(game, Playable):
+        named |= {*game.person_options}
     assert named <= known.keys()
-    assert {*game.conditions} <= {*Conditions.__struct_fields__}
+    assert {*varied_conditions(game)} <= {*Conditions.__struct_fields__}
 
 
+@pytest.mark.process
 def test_presets_make_runs(game: Game) -> None:
     for name, preset in game.presets.items():
         config = make_config(preset.options)

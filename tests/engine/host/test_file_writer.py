@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.host.file_writer import FileWriter
+from engine.host.run_files import FileWriter
 from tests.support.program import PATIENCE_S
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.config.reading import make_config
-from engine.emulators.cartridge import installed_mario
+from engine.console.cartridge import installed_mario
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.host.preflight import check_start
+from engine.host.preflight import check_start, shortage
 from engine.runs.registry import create_run, list_runs
 from mario_tui.launch import make_plan
 from tests.support.in_process import checkpoint_of, train
-from tests.support.program import PATIENCE_S, nobody_is_left, run_program
+from tests.support.program import PATIENCE_S, nobody_is_left, private_disk, run_program
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,7 @@ def test_small_sizes_are_told_in_units_that_show_them(tmp_path: Path, monkeypatc
         check_start(make_config(options))
 
 
+@pytest.mark.process
 def test_a_file_of_the_users_code_that_this_machine_lacks_is_named(tmp_path: Path) -> None:
     code = tmp_path / "my_env.py"
     shutil.copy(Path(__file__).parents[2] / "support" / "my_env.py", code)
@@ -72,10 +76,31 @@ def test_a_file_of_the_users_code_that_this_machine_lacks_is_named(tmp_path: Pat
         check_start(config)
 
 
+@pytest.mark.process
+def test_what_a_run_needs_of_the_disk_is_tried_out(tmp_path: Path) -> None:
+    (disk := tmp_path / "disk").mkdir()
+    ask = "import pathlib, sys, engine.host.preflight as p; print(p.shortage(pathlib.Path.cwd(), int(sys.argv[1]), 1))"
+    said = [
+        subprocess.run(
+            [*private_disk(disk, "1m"), sys.executable, "-c", ask, f"{size}"], capture_output=True, text=True
+        )
+        for size in (2**19, 2**21)
+    ]
+    assert [each.stdout for each in said] == ["\n", f"disk space: {disk} has room for less than 2.0 MiB\n"]
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, limit[1]))  # as a quota, it is not in what the disk has free
+    try:
+        assert shortage(tmp_path, 2**20, 1).startswith("disk space: ") and not shortage(tmp_path, 2**19, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not [path for path in tmp_path.iterdir() if path != disk]
+
+
 def test_what_works_is_not_refused(tmp_path: Path) -> None:
     check_start(make_config({"rom": str(installed_mario()), "run_dir": str(tmp_path), "device": "cpu"}))
 
 
+@pytest.mark.process
 def test_the_folder_of_a_run_that_the_runner_refuses_is_removed(tmp_path: Path) -> None:
     run = create_run(make_config({"device": "cuda:99", "run_dir": str(tmp_path)}))
     assert HostProcess(run).process.wait(PATIENCE_S) == 1
@@ -100,6 +125,7 @@ if any(each.endswith("{program}") for each in sys.orig_argv):
     ("refused", "starts"),
     [("> 0", False), ("== 5", True), pytest.param("> 4", False, marks=pytest.mark.long)],
 )
+@pytest.mark.process
 def test_a_host_that_gets_no_thread_says_so_and_leaves_no_process(
     refused: str, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +144,7 @@ def test_a_host_that_gets_no_thread_says_so_and_leaves_no_process(
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.process
 def test_a_front_end_that_gets_no_thread_says_so_and_its_host_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +155,7 @@ def test_a_front_end_that_gets_no_thread_says_so_and_its_host_ends(
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.process
 def test_a_resumed_run_that_is_refused_stays(tmp_path: Path) -> None:
     options = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32}
     run = create_run(make_config({**options, "device": "cuda:99", "run_dir": str(tmp_path)}))

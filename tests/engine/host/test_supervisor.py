@@ -27,27 +27,24 @@ import pytest
 
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig
-from engine.emulators.protocol import SCREEN_SHAPE
 from engine.errors import UserError
 from engine.host import client as client_module
-from engine.host import host_events, runner_process
-from engine.host.address import socket_path
-from engine.host.checkpoint_keeper import CheckpointKeeper
+from engine.host import host_events, runner_link
 from engine.host.client import HostClient, HostGone, HostProcess, attach
+from engine.host.event_server import socket_path
+from engine.host.run_files import CheckpointKeeper
 from engine.host.run_state import MAX_POINTS, RunState
-from engine.host.runner_process import RunnerProcess
+from engine.host.runner_link import RunnerProcess
 from engine.host.supervisor import Host
 from engine.monitoring.machine import SystemSampler
 from engine.protocol import framing, messages
 from engine.protocol.commands import Checkpoint, Evaluate, Pause, Render, Resume, Set, Stop
-from engine.protocol.messages import Beat, Evaluation, Frame, Log, Point, Progress, Ready, Saved, Thought
-from engine.runners.frame_mailbox import FrameMailbox
-from engine.runners.message_queue import CommandQueue, ReportQueue
-from engine.runners.parent_link import ParentLink
+from engine.protocol.messages import SCREEN_SHAPE, Beat, Evaluation, Frame, Log, Point, Progress, Ready, Saved, Thought
+from engine.runners.links import CommandQueue, FrameMailbox, ParentLink, ReportQueue
 from engine.runs import checkpoints
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
-from engine.runs.run import Run
+from engine.runs.run import HeldRun, Run
 from tests.support.app import RECORDING
 from tests.support.host import nested
 from tests.support.program import (
@@ -63,6 +60,7 @@ from tests.support.program import (
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_many_clients_one_run(tmp_path: Path) -> None:
     with headless("--steps", "100000000", "--burnin", "200", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -118,6 +116,7 @@ def test_many_clients_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_who_comes_late_gets_the_history(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         while read_event(process, "progress")["wall_s"] < 2 or read_event(process, "episode")["episode"] < 3:
@@ -134,6 +133,7 @@ def test_who_comes_late_gets_the_history(tmp_path: Path) -> None:
             assert view.ready is not None
 
 
+@pytest.mark.process
 def test_a_run_without_a_host_says_so(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -143,6 +143,7 @@ def test_a_run_without_a_host_says_so(tmp_path: Path) -> None:
         HostClient(Run(run.path))
 
 
+@pytest.mark.process
 def test_a_host_that_is_just_starting_is_waited_for(tmp_path: Path) -> None:
     run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path), "burnin": 100}))
     with ThreadPoolExecutor() as pool:
@@ -160,6 +161,7 @@ def test_a_host_that_is_just_starting_is_waited_for(tmp_path: Path) -> None:
     assert attach(run) is None
 
 
+@pytest.mark.process
 def test_a_run_whose_socket_went_is_attached_to_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As $XDG_RUNTIME_DIR does when its user logs out."""
     runtime = Path(tempfile.mkdtemp(prefix="mario-tui-test-", dir="/tmp"))  # a socket's address is short
@@ -234,11 +236,13 @@ def test_a_picture_with_an_undecodable_thought_is_shown_without_it() -> None:
     assert screen.read(0) == (2, picture.tobytes(), None)
 
 
+@pytest.mark.usefixtures("executed")
+@pytest.mark.process
 def test_a_runner_that_hangs_while_it_starts_is_stopped_at_once(tmp_path: Path) -> None:
     with headless("--game", "snake", "--steps", "100000000", cwd=tmp_path) as process:
-        wait_until(lambda: list((tmp_path / "checkpoints").glob("*/run.json")), "the run's folder")
+        wait_until(lambda: list((tmp_path / "checkpoints").glob("*/run.json")), "the run's folder", by=process)
         run = the_run(tmp_path)
-        wait_until(lambda: run.record().socket, "the host")
+        wait_until(lambda: run.record().socket, "the host", by=process)
 
         def suspended() -> bool:
             found = spawned_by(psutil.Process(run.record().pid))
@@ -246,7 +250,7 @@ def test_a_runner_that_hangs_while_it_starts_is_stopped_at_once(tmp_path: Path) 
                 runner.suspend()
             return bool(found)
 
-        wait_until(suspended, "the runner, which imports PyTorch for now")
+        wait_until(suspended, "the runner, which imports PyTorch for now", by=process)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
@@ -255,6 +259,7 @@ def test_a_runner_that_hangs_while_it_starts_is_stopped_at_once(tmp_path: Path) 
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_clients_are_limited_and_who_comes_too_many_is_told(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process, contextlib.ExitStack() as clients:
         read_event(process, "progress", state="running")
@@ -277,6 +282,7 @@ def test_clients_are_limited_and_who_comes_too_many_is_told(tmp_path: Path) -> N
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_host_that_is_suspended_keeps_no_client_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_ANSWER_S", 0.2)
     with headless("--steps", "100000000", cwd=tmp_path) as process:
@@ -302,8 +308,8 @@ def runner_with(
     main: Callable[..., None], folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> Iterator[RunnerProcess]:
     """A runner process that does `main`; it is killed in the end."""
-    monkeypatch.setattr(runner_process, "main", main)
-    runner = RunnerProcess(folder, RunConfig(), **options)
+    monkeypatch.setattr(runner_link, "main", main)
+    runner = RunnerProcess(Run(folder), RunConfig(), **options)
     runner.start(None)
     try:
         yield runner
@@ -311,6 +317,7 @@ def runner_with(
         runner.kill()
 
 
+@pytest.mark.process
 async def test_a_runner_that_never_starts_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with runner_with(_start_forever, tmp_path, monkeypatch, start_s=0.1) as runner:
         async with asyncio.timeout(PATIENCE_S):
@@ -327,6 +334,7 @@ def _warn_and_hang(run: Path, config: RunConfig, commands: CommandQueue, reports
     signal.pause()
 
 
+@pytest.mark.process
 async def test_a_runner_that_hangs_says_what_it_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with runner_with(_warn_and_hang, tmp_path, monkeypatch, beat_s=4.0) as runner:
         async with asyncio.timeout(PATIENCE_S):
@@ -343,6 +351,7 @@ def _report_what_no_host_can_read(
     signal.pause()
 
 
+@pytest.mark.process
 async def test_a_report_that_can_not_be_read_ends_the_runner_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,8 +363,9 @@ async def test_a_report_that_can_not_be_read_ends_the_runner_with_the_reason(
         assert not runner.is_alive
 
 
+@pytest.mark.process
 async def test_a_runner_that_the_system_refuses_to_start_ends_the_run_with_the_reason(tmp_path: Path) -> None:
-    runner = RunnerProcess(tmp_path, RunConfig())
+    runner = RunnerProcess(Run(tmp_path), RunConfig())
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
     try:
@@ -370,6 +380,24 @@ async def test_a_runner_that_the_system_refuses_to_start_ends_the_run_with_the_r
     runner.kill()
 
 
+def _promise_and_warn(run: Path, config: RunConfig, commands: CommandQueue, reports: ReportQueue, *_: Any) -> None:
+    reports.put(Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1))
+    reports.put(Beat(within_s=600.0))
+    reports.put(Log(at=time.time(), level="warning", text="CartPole-v1: lane 2, episode 5, step 7: no answer for 10 s"))
+    signal.pause()
+
+
+@pytest.mark.process
+async def test_a_warning_does_not_shorten_what_a_heartbeat_has_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with runner_with(_promise_and_warn, tmp_path, monkeypatch, beat_s=0.1) as runner:
+        async with asyncio.timeout(PATIENCE_S):
+            while not isinstance(await runner.reports.get(), Log):
+                pass
+        assert runner._deadline > time.monotonic() + 60 and runner.is_alive
+
+
 def _beat_forever(run: Path, config: RunConfig, commands: CommandQueue, reports: ReportQueue, *_: Any) -> None:
     link = ParentLink(reports, commands)
     link.send(Ready(device="cpu", precision="float32", lane_threads=1, torch_threads=1))
@@ -379,6 +407,7 @@ def _beat_forever(run: Path, config: RunConfig, commands: CommandQueue, reports:
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +428,7 @@ async def test_a_runner_whose_reports_wait_is_alive_and_one_that_sends_none_hang
         assert runner.how_it_ended() == "the runner process hung"
 
 
+@pytest.mark.process
 def test_a_host_that_fails_takes_its_runner_with_it(tmp_path: Path) -> None:
     run = create_run(RunConfig(run_dir=str(tmp_path / "runs")))
     address = socket_path(run)
@@ -420,7 +450,7 @@ async def test_what_fails_every_second_keeps_nothing_else_from_being_done(
 
     monkeypatch.setattr(SystemSampler, "sample", fail)
     run = create_run(make_config({"game": "snake", "run_dir": str(tmp_path)}))
-    host = Host(run, None, foreground=False)
+    host = Host(HeldRun(run.path), None, foreground=False)
     host._files.begin(1000)
     await host._listen()
     host._publish(next(event for event in read_recording(RECORDING) if isinstance(event, Progress)))
@@ -441,7 +471,7 @@ async def test_the_best_evaluation_outlasts_the_steps_that_a_restart_loses(tmp_p
     run = create_run(config)
     best = Evaluation(env_steps=300, episodes=1, clears=0, mean_return=9.0, best=True, seconds=0.1, results=(9.0,))
     for reports in ([best], [msgspec.structs.replace(best, env_steps=200, mean_return=1.0, best=False)]):
-        host = Host(run, None, foreground=False)
+        host = Host(HeldRun(run.path), None, foreground=False)
         host._files.begin(config.steps)
         await host._listen()
         for report in reports:
@@ -455,6 +485,7 @@ async def test_the_best_evaluation_outlasts_the_steps_that_a_restart_loses(tmp_p
         assert kept is not None and (kept.env_steps, kept.mean_return) == (300, 9.0)
 
 
+@pytest.mark.process
 def test_a_client_that_wants_hardly_any_pictures_takes_them_from_nobody(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -486,7 +517,7 @@ def test_charts_of_a_late_client_thin_out_as_evenly(tmp_path: Path) -> None:
     points = [point_at(step) for step in range(20_000)]
     for point in points[:10_000]:
         host.apply(point)
-    late.apply(host_events.hello(create_run(RunConfig(run_dir=str(tmp_path))), RunConfig(), host))
+    late.apply(host_events.hello(HeldRun(create_run(RunConfig(run_dir=str(tmp_path))).path), RunConfig(), host))
     for point in points[10_000:]:
         host.apply(point)
         late.apply(point)
@@ -519,6 +550,7 @@ def test_a_first_checkpoint_that_was_complete_before_a_crash_is_resumed_from(sta
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_host_that_was_short_of_descriptors_for_a_moment_watches_on(tmp_path: Path) -> None:
     with headless("--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")

@@ -23,6 +23,8 @@ from tests.support.program import (
     wait_until,
 )
 
+pytestmark = pytest.mark.process
+
 SNAKE = ("--game", "snake", "--board", "5x5", "--parallel-envs", "2", "--eval-every", "0", "--steps", "100000000")
 WITHOUT_LIMIT = (
     sys.executable,

@@ -18,8 +18,10 @@ from engine.errors import UserError
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.task import MarioTask
 from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_low
-from engine.runners.learning.replay_factory import on_one_gpu
+from engine.runners.learning.factory import on_one_gpu
+from engine.runs.replay_file import ReplayShape
 from engine.runtime.threads import available_cores
+from tests.support.memory import container
 
 SCREENS = Spec(frame_shape=(50, 60), actions=5, stack=4, hold=8, masked=False)
 SETTLED = 1_000_000  # environment steps after which all one-time allocations are done
@@ -51,30 +53,21 @@ def test_resident_memory_does_not_grow_over_20_million_environment_steps() -> No
 MIB = 2**20
 
 
-def container(folder: Path, *, limit: str, used: int, active: int, inactive: int) -> Path:
-    """A folder with the files in which cgroup v2 reports a container's memory."""
-    stat = f"anon {used - active - inactive}\nfile {active + inactive}\nshmem 0\ninactive_anon 0\nactive_anon 0\n"
-    (folder / "memory.max").write_text(limit + "\n")
-    (folder / "memory.current").write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"{stat}inactive_file {inactive}\nactive_file {active}\nunevictable 0\n")
-    return folder
-
-
 def test_the_file_cache_of_a_container_counts_as_available(tmp_path: Path) -> None:
-    full = container(tmp_path, limit=str(200 * MIB), used=195 * MIB, active=60 * MIB, inactive=80 * MIB)
+    full = container(tmp_path, limit=200 * MIB, used=195 * MIB, cached=140 * MIB)
     assert available_bytes(full) == 145 * MIB
     assert not is_low(full)
 
 
 @pytest.mark.parametrize(("used", "short"), [(90 * MIB, False), (97 * MIB, True)])
 def test_low_memory_depends_on_the_container_not_on_the_machine(used: int, short: bool, tmp_path: Path) -> None:
-    cgroup = container(tmp_path, limit=str(100 * MIB), used=used, active=0, inactive=0)
+    cgroup = container(tmp_path, limit=100 * MIB, used=used)
     assert available_bytes(cgroup) == 100 * MIB - used
     assert is_low(cgroup) == short
 
 
 def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:
-    unlimited = container(tmp_path, limit="max", used=MIB, active=0, inactive=0)
+    unlimited = container(tmp_path, limit="max", used=MIB)
     for cgroup in (unlimited, tmp_path / "no cgroup v2"):
         assert 0.5 < available_bytes(cgroup) / psutil.virtual_memory().available < 2
 
@@ -132,6 +125,7 @@ assert (mapped, grown) == (0, 0), (mapped, grown)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
 @pytest.mark.parametrize("highest", [2**40, 2**25, 0])  # newer versions; older ones; one that takes none of ours
+@pytest.mark.process
 def test_freed_memory_is_kept_whichever_mmap_threshold_the_c_library_accepts(highest: int) -> None:
     """A freed block of 16 MiB is reused; the next allocation neither maps memory nor grows the heap."""
     subprocess.run([sys.executable, "-c", KEEPS, str(highest)], check=True)
@@ -163,8 +157,8 @@ def test_a_replay_that_does_not_fit_on_the_gpu_is_refused_in_one_line() -> None:
 
 
 def test_the_estimate_for_a_transition_on_a_device_is_correct() -> None:
-    replay = DeviceReplayBuffer(4, 1000, (5, 5), mask_actions=3, device=torch.device("cpu"))
-    tensors = [*replay.storage._columns().values(), replay._tree._nodes]
+    replay = DeviceReplayBuffer(ReplayShape(4, 1000, (5, 5), mask_actions=3), device=torch.device("cpu"))
+    tensors = [*replay.storage._arrays.values(), replay._tree._nodes]
     taken = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
     counted = 4000 * (5 * 5 + 30 + 3)
     assert counted * 0.99 < taken < counted * 1.01

@@ -10,10 +10,10 @@ from safetensors.numpy import load_file
 
 from engine.config.reading import make_config
 from engine.protocol.messages import Changed, Episode, Log, Progress
-from engine.runners.changed_options import changed
-from engine.runners.coordination.evaluator import score_of
-from engine.runners.learning.policy_file import save_policy
-from engine.runners.learning.schedules import CUT, HALVED_AFTER, DecaySchedule
+from engine.runners.coordination.evaluation import score_of
+from engine.runners.learning.checkpoint import save_policy
+from engine.runners.learning.learner import CUT, HALVED_AFTER, DecaySchedule
+from engine.runners.start import changed
 from engine.runs.checkpoints import BEST_POLICY_FILE
 from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train

@@ -24,6 +24,7 @@ QUICK = ("--no-amp", "--parallel-envs", "32", "--batch-size", "64", "--replay-ra
     ("game", "options", "chance", "reached"),
     [("snake", ("--board", "5x5", "--death-penalty", "1"), 0.7, 3.0), ("tetris", ("--board", "5x8"), 1.1, 1.7)],
 )
+@pytest.mark.process
 def test_small_boards_are_learned(
     game: str, options: tuple[str, ...], chance: float, reached: float, tmp_path: Path
 ) -> None:
@@ -47,6 +48,7 @@ def test_small_boards_are_learned(
 
 @pytest.mark.long
 @pytest.mark.parametrize("game", ["snake", pytest.param("tetris", marks=pytest.mark.long)])
+@pytest.mark.process
 def test_frames_that_stay_on_the_device_train_the_same_agent(game: str, tmp_path: Path) -> None:
     """Boards, replay and learning in tensors give the bits that arrays give; the device is the CPU here.
 

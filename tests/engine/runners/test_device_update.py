@@ -17,13 +17,15 @@ from torch import Tensor
 from engine.agents import DoubleDQN
 from engine.agents.double_dqn import Share
 from engine.agents.networks import NETWORKS, make_network
+from engine.agents.optimisers import Adam, RMSProp
 from engine.buffers import NothingToSample, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
-from engine.config.games import game_of, games
+from engine.config.game import game_of, games
 from engine.envs.lanes import PlayedStep
-from engine.runners.learning.device_update import DeviceUpdate
 from engine.runners.learning.factory import make_learner
+from engine.runners.learning.updates import DeviceUpdate
 from engine.runners.start import Start
+from engine.runs.replay_file import ReplayShape
 from engine.runtime.devices import Precision
 from tests.support.devices import META, NoWaiting, only_on_meta
 from tests.support.learner import CONFIG, SPEC, feed
@@ -34,6 +36,7 @@ SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "nature": (4, (50, 60), 0),
     "small": (4, (50, 60), 0),
     "grid": (1, (5, 9, 9), 0),
+    "minatar": (1, (4, 10, 10), 0),
     "impala": (2, (3, 12, 10), 0),
     "columns": (1, (5, 8, 5), 20),
     "afterstates": (1, (4, 8, 5), 20),
@@ -51,9 +54,10 @@ def build(
     stack, shape, masked = SHAPES[network]
     torch.manual_seed(0)
     networks = [make_network(network, stack, shape, masked or 4, own=OWN) for _ in range(2)]
-    agent = DoubleDQN(*networks, device=device, learning_rate=1e-3, precision=precision, **options)
+    optimizer = RMSProp if network == "minatar" else Adam
+    agent = DoubleDQN(*networks, device=device, learning_rate=1e-3, precision=precision, optimizer=optimizer, **options)
     replay = DeviceReplayBuffer(
-        LANES, 40, shape, stack=stack, n_step=3, mask_actions=masked, beta_annealing=0.01, device=device
+        ReplayShape(LANES, 40, shape, stack=stack, n_step=3, mask_actions=masked), beta_annealing=0.01, device=device
     )
     return agent, replay
 
@@ -214,10 +218,11 @@ def test_a_replay_that_does_not_fit_on_the_gpu_after_all_is_stored_on_the_host(
     config = dataclasses.replace(CONFIG, replay_device=where, device="cpu")
     monkeypatch.setattr("engine.runners.learning.factory.belongs_on_device", lambda *_: True)
 
-    def full(*_: Any, **__: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+    class Full(DeviceReplayBuffer):
+        def __init__(self, *_: Any, **__: Any) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("engine.runners.learning.replay_factory.DeviceReplayBuffer", full)
+    monkeypatch.setattr("engine.runners.learning.factory.DeviceReplayBuffer", Full)
     if expected is None:
         with pytest.raises(torch.OutOfMemoryError):
             make_learner(Start(Path(), config), SPEC, seed=0, log=told.append)
@@ -231,4 +236,4 @@ def test_a_replay_that_does_not_fit_on_the_gpu_after_all_is_stored_on_the_host(
 
 
 def test_every_network_is_tried_here() -> None:
-    assert SHAPES.keys() == (NETWORKS.keys() | OWN.keys()) - {"mlp"}  # which has float frames
+    assert SHAPES.keys() == (NETWORKS.keys() | OWN.keys()) - {"mlp", "mlp-128"}  # which have float frames

@@ -14,6 +14,8 @@ from engine.runs.checkpoints import POLICY_FILE
 from engine.runtime.threads import available_cores
 from tests.support.program import json_lines, run_program
 
+pytestmark = pytest.mark.process
+
 SHORT = ("--burnin", "200", "--batch-size", "128", "--sync-every", "7", "--seed", "5",
          "--replay-ratio", "4", "--checkpoint-replay", "--buffer-size", "2000")  # fmt: skip
 GAMES = {  # with --no-amp, because what is faster is measured anew

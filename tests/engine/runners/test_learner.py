@@ -20,10 +20,10 @@ from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
 from engine.games.tetris.factory import scaled_gains
 from engine.games.tetris.network import AfterstateQNetwork
-from engine.runners.coordination.stats.counters import Counters
+from engine.runners.coordination.stats import Counters
 from engine.runners.learning.checkpoint import replay_arrays, write_checkpoint
-from engine.runners.learning.host_update import HostUpdate
 from engine.runners.learning.learner import DivergedError
+from engine.runners.learning.updates import HostUpdate
 from engine.runs.checkpoint_state import KeptCounters
 from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.run import read_config
@@ -121,7 +121,7 @@ def test_an_update_that_finds_nothing_to_sample_stays_due() -> None:
     due, update = learner.pace.due(), learner.update
     assert due > 0
     empty = make_learner().replay  # as a ring is that others overwrite faster than it is read
-    learner.update = HostUpdate(learner.agent, empty, learner.config, learner.random.host)
+    learner.update = HostUpdate(learner.agent, empty, learner.config.batch_size, learner.random.host, prioritized=True)
     with pytest.raises(NothingToSample):
         learner.learn(1)
     learner.update = update

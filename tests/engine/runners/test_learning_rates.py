@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from engine.config.reading import make_config
 from engine.protocol.commands import Set
 from engine.protocol.messages import Changed, Progress
-from engine.runners.changed_options import unchanged
 from engine.runners.coordination.tuning import schedule_options
-from engine.runners.learning.schedules import CUT, GOOD, HALVED_AFTER, PATIENCE, DecaySchedule, PlateauSchedule
+from engine.runners.learning.learner import CUT, GOOD, HALVED_AFTER, PATIENCE, DecaySchedule, PlateauSchedule
+from engine.runners.start import unchanged
 from engine.runs.run import CONFIG_FILE
 from tests.support.in_process import checkpoint_of, of_kind, train
 

@@ -13,11 +13,12 @@ import pytest
 from engine.host.client import HostClient
 from engine.protocol.commands import Checkpoint
 from engine.protocol.messages import Failed, Log, Members, Progress, Ready, Saved
-from engine.runners.heartbeat import HEARTBEAT_S
-from engine.runners.watchdog import SILENCE_LIMIT_S
+from engine.runners.links import SILENCE_LIMIT_S
+from engine.runners.shared_state import HEARTBEAT_S
 from engine.runs.run import Run
 from tests.support.program import (
     PATIENCE_S,
+    children_of,
     headless,
     members_of,
     next_event,
@@ -28,6 +29,8 @@ from tests.support.program import (
     wait_until,
 )
 from tests.support.runners import ENDLESS, RUNNERS, SNAKE, train, training
+
+pytestmark = pytest.mark.process
 
 
 def checkpoint_of_a_learner(client: HostClient) -> Saved:
@@ -192,7 +195,7 @@ def test_a_member_that_never_becomes_ready_ends_the_run_for_good(tmp_path: Path)
             leader, taken = runner_of(run), list[int]()
             while len(taken) < 4:  # the first was ready
                 (actor,) = wait_until(
-                    lambda: [each for each in leader.children() if each.pid not in taken], "another actor"
+                    lambda: [each for each in children_of(leader) if each.pid not in taken], "another actor"
                 )
                 taken.append(actor.pid)
                 actor.kill()

@@ -17,11 +17,12 @@ import pytest
 from engine.buffers import SharedMemory
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Failed, Log
-from engine.runners.member_pool import MemberPool, Patience, Role
-from engine.runners.message_queue import ReportQueue
-from engine.runners.parent_link import ParentLink
+from engine.runners.links import ParentLink, ReportQueue
+from engine.runners.processes import MemberPool, Patience, Role
 from engine.runners.shared_state import SharedState
 from tests.support.program import PATIENCE_S, child, wait_until
+
+pytestmark = pytest.mark.process
 
 
 def _speak_and_fail(link: ParentLink, index: int, restarts: int, shared_state: SharedMemory) -> None:

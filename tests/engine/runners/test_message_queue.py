@@ -15,10 +15,10 @@ import pytest
 from engine.errors import UserError
 from engine.protocol.commands import Set
 from engine.protocol.messages import Beat, Failed, Log
-from engine.runners.message_queue import CommandQueue, ReportQueue
-from engine.runners.parent_link import ParentLink
-from engine.runners.process import member_main
+from engine.runners.links import CommandQueue, ParentLink, ReportQueue, member_main
 from tests.support.program import PATIENCE_S, child, wait_until
+
+pytestmark = pytest.mark.process
 
 
 def _report_and_stop_in_the_middle(reports: ReportQueue) -> None:

@@ -30,6 +30,8 @@ from tests.support.program import (
 from tests.support.resealed import resealed
 from tests.support.runners import ENDLESS, RAY, RUNNERS, SNAKE, train
 
+pytestmark = pytest.mark.process
+
 
 def checkpoint_of(events: list[dict[str, Any]]) -> Path:
     return Path(events[-1]["checkpoint"])
@@ -57,6 +59,80 @@ def test_every_runner_learns_small_snake(runner: str, tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+DROPS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, stack, frame_shape, actions):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(stack * frame_shape[0], 16), nn.Dropout(0.5), nn.Linear(16, actions))
+
+    def forward(self, obs):
+        if obs.any() and self.training != torch.is_grad_enabled():  # with zeros it is only checked
+            raise RuntimeError(f"training is {self.training}")
+        return self.layers(obs.flatten(1))
+"""
+
+
+@pytest.mark.parametrize(
+    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("single", "parallel", "ddp", "ray"))]
+)
+def test_networks_play_and_value_in_evaluation_mode_and_learn_in_training_mode(runner: str, tmp_path: Path) -> None:
+    (tmp_path / "drops.py").write_text(DROPS)
+    options = {**RUNNERS, "single": (), "ray": RAY}[runner]
+    events = train(
+        tmp_path, "--game", "gym:CartPole-v1", "--network", "drops:Net", *options, "--parallel-envs", "4",
+        "--burnin", "100", "--steps", "1000", "--eval-every", "500", "--eval-episodes", "4", "--restarts", "0",
+    )  # fmt: skip
+    assert events[-1]["event"] == "summary" and events[-1]["updates"] > 0
+    assert any(event["event"] == "evaluation" for event in events)
+    assert not any(event["event"] == "warning" for event in events)
+
+
+BUFFERS = """
+import os
+from pathlib import Path
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, stack, frame_shape, actions):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(stack * frame_shape[0], 16), nn.BatchNorm1d(16), nn.Linear(16, actions))
+        self.register_buffer("own", torch.rand(()))  # each process has another one at first
+
+    def forward(self, obs):
+        if obs.any() and not self.training:
+            with Path(__file__).with_name(f"seen-{os.getpid()}").open("a") as file:
+                print(self.own.item(), self.layers[1].num_batches_tracked.item(), file=file)
+        return self.layers(obs.flatten(1))
+"""
+
+
+@pytest.mark.parametrize(
+    "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("single", "parallel", "ddp", "ray"))]
+)
+def test_all_processes_have_the_buffers_of_one(runner: str, tmp_path: Path) -> None:
+    (tmp_path / "buffers.py").write_text(BUFFERS)
+    often = ("--pull-every", "50")
+    options = {
+        "single": (), "parallel": (*RUNNERS["parallel"], *often), "ddp": RUNNERS["ddp"],
+        "apex": (*RUNNERS["apex"], *often), "ray": (*RAY, *often),
+    }[runner]  # fmt: skip
+    events = train(
+        tmp_path, "--game", "gym:CartPole-v1", "--network", "buffers:Net", "--normalize", *options, "--eval-every", "0",
+        "--parallel-envs", "4", "--burnin", "100", "--steps", "1500", "--restarts", "0",
+    )  # fmt: skip
+    policy = load_file(checkpoint_of(events) / POLICY_FILE)
+    learner = policy["network.layers.1.num_batches_tracked"].item()
+    assert 0 < learner <= events[-1]["updates"]
+    assert policy["count"] > 0 and policy["deviation"].max() < 1.0 and policy["mean"].any()
+    seen = [file.read_text().splitlines()[-1].split() for file in tmp_path.glob("seen-*")]
+    playing = [float(own) for own, passes in seen if int(passes)]
+    assert set(playing) == {float(policy["network.own"])} and (runner != "ddp" or len(playing) == 2)
+
+
 @pytest.mark.long
 def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
     options = (*SNAKE, "--parallel-envs", "8", "--steps", "2400", "--burnin", "300", "--sync-every", "7",
@@ -79,6 +155,7 @@ def test_parallel_with_one_worker_equals_single(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "before", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp"))]
 )
+@pytest.mark.usefixtures("executed")
 def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None:
     after = {"parallel": "ddp", "ddp": "apex", "apex": "single"}[before]
     short = ("--eval-every", "0", "--burnin", "200", "--parallel-envs", "4")
@@ -87,7 +164,7 @@ def test_a_run_goes_on_under_another_runner(before: str, tmp_path: Path) -> None
     resume = ("--resume", "latest", "--runner", after, *RUNNERS.get(after, ())[2:], *short, "--steps", "2000")
     with headless(*resume, cwd=tmp_path) as process:
         run = the_run(tmp_path)
-        wait_until(lambda: run.record().state == "starting", "a host")
+        wait_until(lambda: run.record().state == "starting", "a host", by=process)
         psutil.Process(run.record().pid).send_signal(signal.SIGINT)  # nothing is lost: nothing is played yet
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.errors import UserError
-from engine.runners.device import device_of_rank
+from engine.runners.start import device_of_rank
 
 
 @pytest.mark.parametrize(

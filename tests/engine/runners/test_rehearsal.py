@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from engine.compiler.kernels import _Compiled
 from engine.config.reading import make_config
+from engine.config.runners import Choices
+from engine.console.compiler.kernels import _Compiled
 from engine.runners.actor_learner import ActorLearner
 from engine.runners.apex_actor import ApexActor
-from engine.runners.frame_mailbox import FrameMailbox
+from engine.runners.links import FrameMailbox
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start
-from engine.runs.checkpoint_state import Choices
 from tests.support.program import PATIENCE_S, child
+
+pytestmark = pytest.mark.process
 
 OPTIONS: dict[str, Any] = {"parallel_envs": 2, "batch_size": 8, "burnin": 20, "buffer_size": 1000, "device": "cpu"}
 TASKS: dict[str, dict[str, Any]] = {

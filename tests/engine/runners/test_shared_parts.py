@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from engine.agents.initial_priorities import TDErrors
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
-from engine.agents.weights import SharedWeights, parameter_count
+from engine.agents.weights import SharedWeights, vector_size
 from engine.buffers import FrameStorage, PrioritizedSampler, SharedMemory
 from engine.buffers.sampling import EPSILON
 from engine.config.reading import make_config
+from engine.config.runners import Choices
 from engine.envs.lanes import PlayedStep
 from engine.games.boards.lanes import BoardLanes
-from engine.runners.apex_actor import ApexActor
-from engine.runs.checkpoint_state import Choices
+from engine.runners.apex_actor import ApexActor, TDErrors
+from engine.runs.replay_file import ReplayShape
 from tests.support.agent import agent_of, batch_of
 from tests.support.program import PATIENCE_S, child, wait_until
 
@@ -41,6 +41,11 @@ def told_by_hand(steps: list[dict[str, Any]], n_step: int) -> dict[int, tuple[in
         last = i + n_step
         if last < len(steps):
             rewards, bootstrap = steps[i:last], GAMMA**n_step * steps[last]["value"]
+        elif ended == "failed":
+            last, rewards = len(steps) - 1, steps[i:-1]
+            if not rewards:
+                continue
+            bootstrap = GAMMA ** len(rewards) * steps[-1]["value"]
         elif ended:
             last, rewards = len(steps) - 1, steps[i:]
             bootstrap = 0.0 if ended == "terminated" else GAMMA ** len(rewards) * steps[-1]["value"]
@@ -58,7 +63,7 @@ def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_co
     lanes: int, n_step: int, steps: int, end_share: float, gap_share: float, seed: int
 ) -> None:
     random, never = np.random.default_rng(seed), np.zeros((lanes, 1, 1), np.uint8)
-    storage = FrameStorage(lanes, 30, (1, 1), stack=3, n_step=n_step, gamma=GAMMA, priorities=True)
+    storage = FrameStorage(ReplayShape(lanes, 30, (1, 1), stack=3, n_step=n_step), gamma=GAMMA, priorities=True)
     sampler = PrioritizedSampler(storage, alpha=1.0, beta=0.4, beta_annealing=0.0)
     errors = TDErrors(lanes, n_step, GAMMA, gap_share)
     episodes: list[list[list[dict[str, Any]]]] = [[[]] for _ in range(lanes)]
@@ -67,16 +72,17 @@ def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_co
         q_values = random.normal(size=(lanes, 4)).astype(np.float32)
         q_values[:, 3] = -np.inf  # never legal
         actions, rewards = random.integers(0, 3, lanes), random.normal(size=lanes).astype(np.float32)
-        ends = random.choice(["", "terminated", "truncated"], lanes, p=[1 - end_share, *[end_share / 2] * 2])
+        ends = random.choice(["", "terminated", "truncated", "failed"], lanes, p=[1 - end_share, *[end_share / 3] * 3])
         entries = storage.written.copy()
-        told = errors.step(q_values, actions, rewards, ends == "terminated", ends == "truncated")
+        terminated, truncated, failed = (ends == end for end in ("terminated", "truncated", "failed"))
+        told = errors.step(q_values, actions, rewards, terminated, truncated | failed, failed)
         found.append({
             (lane, entries[lane] - age): error
             for lane, age, error in zip(told.lanes, told.ages, told.td_errors, strict=True)
         })  # fmt: skip
         assert len(found[-1]) == told.ages.size  # none twice
         storage.append(
-            PlayedStep(never, actions, rewards, ends == "terminated", ends == "truncated", never), priorities=told
+            PlayedStep(never, actions, rewards, terminated, truncated, never, failed=failed), priorities=told
         )
         sampler.on_append()
         for lane in range(lanes):
@@ -105,7 +111,7 @@ def test_every_entry_has_the_priority_that_its_actor_told_when_its_window_was_co
 @pytest.mark.parametrize("resumed", [False, True])
 def test_the_last_steps_of_an_actor_that_is_replaced_have_the_largest_priority(resumed: bool) -> None:
     def storage_of() -> FrameStorage:
-        return FrameStorage(1, 30, (1, 1), stack=1, n_step=3, gamma=GAMMA, priorities=True)
+        return FrameStorage(ReplayShape(1, 30, (1, 1), stack=1, n_step=3), gamma=GAMMA, priorities=True)
 
     storage, random, none = storage_of(), np.random.default_rng(0), np.zeros(1, np.bool_)
     errors, frame = TDErrors(1, 3, GAMMA, 0.0), np.zeros((1, 1, 1), np.uint8)
@@ -155,7 +161,7 @@ def numbers_in(network: nn.Module) -> set[float]:
 
 def _publish(memory: SharedMemory) -> None:
     network = network_of(0)
-    weights = SharedWeights(parameter_count(network), memory)
+    weights = SharedWeights(vector_size(network), memory)
     for number in range(1, 2**24):  # as far as float32 counts
         for parameter in network.parameters():
             nn.init.constant_(parameter, number)
@@ -163,9 +169,10 @@ def _publish(memory: SharedMemory) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_weights_are_pulled_whole_and_a_killed_writer_leaves_the_last_ones() -> None:
     network, memory = network_of(0), SharedMemory()
-    readers = [SharedWeights(parameter_count(network), memory) for _ in range(2)]
+    readers = [SharedWeights(vector_size(network), memory) for _ in range(2)]
     seen = [0]
     with child(_publish, memory) as writer:
 
@@ -183,7 +190,7 @@ def test_weights_are_pulled_whole_and_a_killed_writer_leaves_the_last_ones() -> 
         writer.join()
     pull()  # what was there at the end
     assert all(reader.pull(network) is None for reader in readers)
-    late = SharedWeights(parameter_count(network), memory)
+    late = SharedWeights(vector_size(network), memory)
     assert late.pull(network) == seen[-1]
     assert numbers_in(network) == {seen[-1]}
 
@@ -203,20 +210,60 @@ class Stopping(np.ndarray):
 def test_a_writer_that_ends_in_the_middle_leaves_the_last_whole_version() -> None:
     network, memory = network_of(7), SharedMemory()
     for number in (7, 8):
-        SharedWeights(parameter_count(network), memory).publish(network_of(number), number)
-    dying = SharedWeights(parameter_count(network), memory)
+        SharedWeights(vector_size(network), memory).publish(network_of(number), number)
+    dying = SharedWeights(vector_size(network), memory)
     dying._slots = dying._slots.view(Stopping)
     with pytest.raises(Stop):
         dying.publish(network_of(9), 9)
-    reader = SharedWeights(parameter_count(network), memory)
+    reader = SharedWeights(vector_size(network), memory)
     assert reader.pull(network) == 8
     assert numbers_in(network) == {8}
-    SharedWeights(parameter_count(network), memory).publish(network_of(10), 10)
+    SharedWeights(vector_size(network), memory).publish(network_of(10), 10)
     assert reader.pull(network) == 10
     assert numbers_in(network) == {10}
 
 
+def with_buffers(number: int) -> nn.Module:
+    """Whose running mean and number of passes are `number`."""
+    network = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2))
+    for buffer in network.buffers():
+        buffer.fill_(number)
+    return network
+
+
+def test_buffers_travel_with_the_weights() -> None:
+    memory, network = SharedMemory(), with_buffers(0)
+    SharedWeights(vector_size(network), memory).publish(with_buffers(3), 1)
+    assert SharedWeights(vector_size(network), memory).pull(network) == 1
+    assert [float(number) for buffer in network.buffers() for number in buffer.flatten()] == [3.0] * 5
+
+
 # --------------------------------------------------------------------------------------------- the shared model
+
+
+def test_every_worker_has_the_buffers_of_the_owner() -> None:
+    memory, lock = SharedMemory(), ProcessLock()
+
+    def worker(number: int) -> SharedDQN:
+        options: Any = {"device": torch.device("cpu"), "learning_rate": 1e-3, "precision": "float32"}
+        networks = [nn.Sequential(nn.Linear(81, 3), nn.BatchNorm1d(3)) for _ in range(2)]
+        for network in networks:
+            for buffer in network.buffers():
+                buffer.fill_(number)
+        return SharedDQN(*networks, memory=memory, lock=lock, owner=number == 1, **options)
+
+    owner, other = worker(1), worker(2)
+    owner.store_initial()
+    other.pull()
+    assert [each.tolist() for each in other.buffers] == [each.tolist() for each in owner.buffers]
+    for buffer in owner.buffers:
+        buffer.add_(7)
+    other.apply([torch.ones_like(each) for each in other.online.parameters()])
+    owner.apply([torch.ones_like(each) for each in owner.online.parameters()])  # a model that the other has stored
+    other.pull()
+    assert owner.updates == other.updates == 2
+    assert [each.tolist() for each in other.buffers] == [each.tolist() for each in owner.buffers]
+    assert float(other.buffers[0][0]) == 8
 
 
 class Halting(SharedDQN):
@@ -255,6 +302,7 @@ def _halt(memory: SharedMemory, lock: ProcessLock, told: Connection, moment: str
 
 
 @pytest.mark.parametrize("moment", ["apply", "_store"])
+@pytest.mark.process
 def test_a_worker_killed_with_the_lock_leaves_the_model_as_it_was(moment: str) -> None:
     memory, lock = SharedMemory(), ProcessLock()
     agent, witness = (agent_of(seed, SharedDQN, memory=memory, lock=lock) for seed in (0, 2))

@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.runners.watchdog import Silence
+from engine.runners.links import Silence
 
 LIMIT_S = 0.5
 SPIN = "while True: pass"
 SLEEP = "while True: time.sleep(0.01)"
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/task").exists(), reason="this system does not tell what a thread waits for"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        not Path("/proc/self/task").exists(), reason="this system does not tell what a thread waits for"
+    ),
+]
 
 
 @contextmanager

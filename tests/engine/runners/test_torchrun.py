@@ -34,6 +34,8 @@ from tests.support.program import (
     wait_until,
 )
 
+pytestmark = pytest.mark.process
+
 SNAKE = (
     "--no-ui", "--log-format", "json", "--runner", "ddp", "--game", "snake", "--board", "5x5", "--no-amp",
     "--parallel-envs", "8", "--batch-size", "32", "--burnin", "200", "--buffer-size", "20000", "--eval-every", "0",

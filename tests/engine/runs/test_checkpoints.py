@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from engine.buffers import saved_arrays as saved
-from engine.buffers.saved_arrays import mapped_arrays
-from engine.config.reading import make_config
-from engine.config.reported_loop import ReportedLoop
+from engine.config.reading import ReportedLoop, make_config
 from engine.config.run_config import RunConfig
-from engine.host.checkpoint_keeper import CheckpointKeeper
+from engine.host.run_files import CheckpointKeeper
 from engine.protocol.commands import Checkpoint, Command, Pause, Resume
 from engine.protocol.messages import Beat, Written
-from engine.runs import checkpoints, registry
+from engine.runs import checkpoints, lookup, marks
+from engine.runs import replay_file as saved
 from engine.runs.checkpoints import CheckpointError
-from engine.runs.lookup import find_run
+from engine.runs.lookup import find_policy, find_run, find_source
 from engine.runs.registry import create_run, list_runs
+from engine.runs.replay_file import mapped_arrays
 from engine.runs.run import Run
 from tests.support.in_process import checkpoint_of, of_kind, train
 from tests.support.policy_files import shipped
@@ -154,9 +153,9 @@ def test_sources_by_name_path_and_latest(run: Run, tmp_path: Path) -> None:
     older, newer = write(run, 8), write(run, 16)
     folder = tmp_path / "runs"
     for spec in (run.name, str(run.path), "latest", str(newer)):
-        source = checkpoints.find_source(spec, folder)
+        source = find_source(spec, folder)
         assert (source.path, source.run and source.run.path) == (newer, run.path)
-    assert checkpoints.find_source(str(older), folder).run is None  # an older one begins a new run
+    assert find_source(str(older), folder).run is None  # an older one begins a new run
 
 
 def test_a_pickle_is_refused_as_policy(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ def test_a_pickle_is_refused_as_policy(tmp_path: Path) -> None:
     path = tmp_path / "policy.safetensors"
     path.write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(CheckpointError, match="not a policy of mario-tui"):
-        checkpoints.find_policy(str(path), tmp_path)
+        find_policy(str(path), tmp_path)
     assert not (tmp_path / "executed").exists()
 
 
@@ -232,7 +231,7 @@ def test_latest_is_the_newest_run_that_has_a_policy(tmp_path: Path) -> None:
     older = create_run(config)
     (older.path / checkpoints.BEST_POLICY_FILE).write_bytes(shipped("mario-1-1").read_bytes())
     create_run(config)  # it failed at once
-    assert checkpoints.find_policy("latest", tmp_path / "runs") == older.path / checkpoints.BEST_POLICY_FILE
+    assert find_policy("latest", tmp_path / "runs") == older.path / checkpoints.BEST_POLICY_FILE
 
 
 def test_a_run_is_resumed_though_a_folder_has_its_name(
@@ -241,23 +240,23 @@ def test_a_run_is_resumed_though_a_folder_has_its_name(
     newest = write(run, 8)
     (tmp_path / run.name).mkdir()
     monkeypatch.chdir(tmp_path)
-    assert checkpoints.find_source(run.name, tmp_path / "runs").path == newest
+    assert find_source(run.name, tmp_path / "runs").path == newest
     with pytest.raises(CheckpointError, match="runs: not a checkpoint of mario-tui"):
-        checkpoints.find_source("runs", tmp_path / "runs")
+        find_source("runs", tmp_path / "runs")
 
 
 def test_an_entry_that_is_being_written_is_no_removed_run(run: Run) -> None:
-    (entry,) = registry._registry().iterdir()
+    entry = marks.mark_of("runs", run.path)
     entry.write_text("")
     list_runs()
     assert entry.exists()
 
 
 def test_a_run_is_deleted_though_its_entry_can_not_be(run: Run) -> None:
-    (entry,) = registry._registry().iterdir()
+    entry = marks.mark_of("runs", run.path)
     entry.unlink()
     entry.mkdir()
-    registry.delete_run(run)
+    lookup.delete(run)
     assert not run.path.exists()
 
 

@@ -13,18 +13,16 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from engine.agents.networks import make_networks
 from engine.config.command_line import add_arguments, command_line, given
 from engine.config.fields import ConfigError
 from engine.config.reading import make_config
-from engine.distillation.student import Student
 from engine.evaluation.policy import load_policy
 from engine.games.mario.actions import action_names
 from engine.runners.learning.factory import make_learner
 from engine.runners.start import Start
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FILE, POLICY_FORMAT, CheckpointError, policy_metadata
-from engine.runs.initial_policy import fitting_policy, options_of_policy, with_located_policy
+from engine.runs.lookup import fitting_policy, options_of_policy, with_located_policy
 from mario_tui.launch import make_plan
 from tests.support import in_process
 from tests.support.policy_files import altered, shipped
@@ -94,6 +92,7 @@ def test_a_policy_decides_game_board_network_and_actions_unless_they_are_given(t
         assert make_plan(parse(command_line(config))).config == config
 
 
+@pytest.mark.process
 def test_a_path_becomes_absolute(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(taught.parent)
     config = with_located_policy(options(**BOARD, initial_policy=POLICY_FILE))
@@ -121,6 +120,7 @@ def test_what_does_not_fit_is_refused_by_name(values: dict[str, Any], reason: st
     assert refused.value.reason.startswith(reason)
 
 
+@pytest.mark.process
 def test_weights_of_another_shape_than_the_file_says_are_refused(taught: Path, tmp_path: Path) -> None:
     weights, said = load_file(taught), policy_metadata(taught)
     bias = next(name for name, weight in weights.items() if weight.ndim == 1)
@@ -129,16 +129,15 @@ def test_weights_of_another_shape_than_the_file_says_are_refused(taught: Path, t
     save_file(weights, damaged, {"format": POLICY_FORMAT, "policy": json.dumps(said)})
     config = make_config({**BOARD, "batch_size": 32, "buffer_size": 2000, "initial_policy": str(damaged)})
     spec = config.spec
-    network, _ = make_networks(config, spec)
     for begin in (
         lambda: load_policy(damaged),
         lambda: make_learner(Start(tmp_path, config), spec, seed=0),
-        lambda: Student(network, learning_rate=1e-3).load(damaged),
     ):
         with pytest.raises(CheckpointError, match=rf"damaged.safetensors: damaged \(size mismatch for {bias}"):
             begin()
 
 
+@pytest.mark.process
 def test_a_path_in_a_file_of_options_is_relative_to_it(taught: Path, tmp_path: Path) -> None:
     (taught.parent / "run.toml").write_text('game = "snake"\nboard = "5x5"\ninitial_policy = "policy.safetensors"\n')
     assert make_plan({}, taught.parent / "run.toml").config.initial_policy == str(taught)
@@ -147,6 +146,7 @@ def test_a_path_in_a_file_of_options_is_relative_to_it(taught: Path, tmp_path: P
 @pytest.mark.parametrize(
     "runner", ["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "apex"))]
 )
+@pytest.mark.process
 def test_every_runner_begins_with_it(runner: str, taught: Path, tmp_path: Path) -> None:
     more = RUNNERS.get(runner, ())
     events = train(tmp_path, *SNAKE, *more, *NO_UPDATE, "--initial-policy", str(taught))
@@ -154,6 +154,7 @@ def test_every_runner_begins_with_it(runner: str, taught: Path, tmp_path: Path) 
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.process
 def test_a_resumed_run_keeps_its_own_weights(taught: Path, tmp_path: Path) -> None:
     shape = {**BOARD, "batch_size": 32, "buffer_size": 2000, "checkpoint_replay": False, "initial_policy": str(taught)}
     first = in_process.checkpoint_of(in_process.train(tmp_path / "run", {**shape, "burnin": 100}, 400))
@@ -164,6 +165,7 @@ def test_a_resumed_run_keeps_its_own_weights(taught: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_resumed_run_takes_no_other(taught: Path, tmp_path: Path) -> None:
     train(tmp_path, *SNAKE, *NO_UPDATE)
     again = ("--resume", "latest", "--steps", "800", "--initial-policy", str(taught))
@@ -171,6 +173,7 @@ def test_a_resumed_run_takes_no_other(taught: Path, tmp_path: Path) -> None:
     assert "--initial-policy can't be given to resume: the checkpoint has its own weights" in done.stderr
 
 
+@pytest.mark.process
 def test_a_policy_with_fewer_actions_plays_as_before_and_new_ones_are_like_the_most_similar(tmp_path: Path) -> None:
     mario = {"actions": "simple", "initial_policy": "mario-1-1", "observation": "50x60", "burnin": 100, "batch_size": 8}
     begun = (

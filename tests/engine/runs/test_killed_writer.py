@@ -15,6 +15,8 @@ from tests.support import checkpoint_writer
 from tests.support.checkpoint_writer import KEEP, config, make_learner, tensors, write_forever
 from tests.support.program import PATIENCE_S
 
+pytestmark = pytest.mark.process
+
 FILES = 6
 """Files of a checkpoint."""
 

@@ -4,72 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from engine.commands.release_policy import _distill_command, _weights, source_of
-from engine.config.conditions import Conditions
-from engine.config.games import game_of
+from engine.config.capabilities import Conditions
 from engine.errors import UserError
-from engine.evaluation.leaderboard import episodes_on_card, leaderboard
-from engine.evaluation.policy import load_policy
-from engine.evaluation.statistics import mean_interval
-from engine.games.mario.actions import ACTION_SETS
+from engine.evaluation.policy import load_policy, mean_interval
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError, check_policy, policy_metadata
 from tests.support.policy_files import shipped
-from tests.support.program import json_lines, run_program
-
-
-@pytest.mark.long
-def test_a_runs_best_policy_is_released_with_a_correct_card(tmp_path: Path) -> None:
-    done = run_program(
-        "--no-ui", "--log-format", "json", "--game", "snake", "--board", "4x4", "--parallel-envs", "8",
-        "--steps", "2000", "--burnin", "200", "--batch-size", "32", "--eval-every", "1000", "--eval-episodes", "10",
-        cwd=tmp_path,
-    )  # fmt: skip
-    run, into = Path(json_lines(done.stdout)[-1]["checkpoint"]).parent, tmp_path / "shipped"
-    command = [sys.executable, "-m", "engine.commands.release_policy", str(run), "--into", str(into)]
-    table = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    (card,) = policies.cards(into)
-    assert (card.name, card.game, card.stage, card.minutes > 0) == ("snake-4x4", "snake", "4x4", True)
-    assert card.command.startswith("mario-tui --game snake --steps 2000 --parallel-envs 8 ")
-    assert "run-dir" not in card.command
-    assert f"| `snake-4x4` | {card.rates[0].mean_score:.1f} |" in table
-    file = into / "snake-4x4.safetensors"
-    with safe_open(file, "pt") as tensors:
-        assert {str(tensors.get_tensor(name).dtype) for name in tensors.keys()} == {"torch." + card.dtype}  # noqa: SIM118
-    found = run_program("eval", str(file), "--episodes", "100", "--seed", "1", "--json", cwd=tmp_path)
-    assert json.loads(found.stdout)["mean_score"] == pytest.approx(card.rates[0].mean_score)
-
-
-def test_what_a_card_says_of_a_distilled_policy(tmp_path: Path) -> None:
-    short = ("--network", "small", "--steps", "400", "--eval-every", "400", "--eval-episodes", "1")
-    run_program("distill", "mario-1-1", "mario-1-4", "--into", "one.safetensors", *short, cwd=tmp_path)
-    policy = tmp_path / "one.safetensors"
-    with pytest.raises(UserError, match="and --name"):
-        source_of(policy, None)
-    _, name, command, minutes = source_of(policy, "both")
-    decisive = "--noop-max 30 --steps 400 --eval-every 400 --eval-episodes 1"
-    assert (name, command) == ("both", f"mario-tui distill mario-1-1 mario-1-4 --network small --seed 0 {decisive}")
-    assert 0 < minutes < 60
-    searched = {"game": "mario", "teachers": ["7-4"], "network": "small", "seed": 1}
-    searched["actions"] = list(ACTION_SETS["simple"])
-    assert _distill_command(searched) == "mario-tui distill 7-4 --network small --seed 1 --actions simple"
-
-
-def test_a_policy_is_judged_again_and_replaced_where_its_weights_lie(tmp_path: Path) -> None:
-    assert all(_weights(card.name, policies.folder()).is_file() for card in policies.cards())
-    assert _weights("mario-1-1", tmp_path) == tmp_path / "mario-1-1.safetensors"
+from tests.support.program import run_program
 
 
 def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
@@ -98,15 +47,12 @@ def test_a_stage_is_played_by_a_policy_for_it_alone_or_else_by_one_for_several()
         assert policies.of_task("mario", stage).stem == expected
 
 
-def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> None:
-    for card in policies.cards():
-        rates = [card.rate(*each) for each in game_of(card.game).judged.values()]
-        assert rates == card.rates
-        assert " /" not in card.command  # no folder of a machine
-        for rate in card.rates:
-            assert rate.episodes == episodes_on_card(game_of(card.game), rate.console, card.stage)
-    page = Path(__file__).parents[3] / "bench/experiments/policies.md"
-    assert f"\n\n{leaderboard()}\n\n" in page.read_text(encoding="utf-8")
+def test_the_policies_for_each_stage_are_listed_from_the_best_on_and_then_the_one_for_most() -> None:
+    *single, widest = policies.by_task("mario")
+    stages = {card.name: card.stage for card in policies.cards()}
+    assert widest == "mario-nineteen-stages" and {"mario-1-1", "mario-8-3"} < {*single}
+    assert all("," not in stages[name] for name in single)
+    assert single.index("mario-1-1-noise") < single.index("mario-1-1")  # it survives more random actions
 
 
 def test_a_card_of_an_earlier_version_is_read_and_any_card_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -118,20 +64,9 @@ def test_a_card_of_an_earlier_version_is_read_and_any_card_is_read_as_it_was_wri
     (tmp_path / "mario-3-4.json").write_text(json.dumps(said))
     (card,) = policies.cards(tmp_path)
     assert card.rate("native", Conditions()) == card.rates[0]
-    assert "| `mario-3-4` | 97 (92–99) | – | – | – | – | – |" in leaderboard(tmp_path)
 
 
-def test_the_stages_of_a_policy_for_several_have_rows_of_their_own(tmp_path: Path) -> None:
-    (card,) = (card for card in policies.cards() if card.name == "mario-1-1")
-    starts = [
-        msgspec.structs.replace(rate, episodes=200, clears=150, clears_by_stage={"1-1": 99, "1-2": clears})
-        for rate, clears in zip(card.rates, (51, 7), strict=False)
-    ]
-    policies.write_card(msgspec.structs.replace(card, stage="1-1,1-2", rates=starts), tmp_path)
-    table = leaderboard(tmp_path)
-    assert "| `mario-1-1` | 1-1 | 99 | 99 |\n| `mario-1-1` | 1-2 | 51 | 7 |\n" in table
-
-
+@pytest.mark.process
 def test_a_policy_is_judged_under_the_conditions_that_are_asked_for(tmp_path: Path) -> None:
     """It clears every episode if nobody repeats its actions, and none if nearly all are repeated."""
     options = ("--episodes", "4", "--noop-min", "40", "--noop-max", "50", "--sticky-actions", "0.9", "--json")
@@ -158,6 +93,7 @@ def test_a_policy_file_that_was_cut_off_is_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.process
 def test_a_policy_whose_weights_are_no_numbers_is_not_played(number: float, tmp_path: Path) -> None:
     source = shipped("snake-12x12")
     weights = load_file(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from engine.errors import UserError
 from engine.host.client import HostProcess, attach
 from engine.runs.registry import create_run
 from engine.runs.run import Run
+from tests.support.app import start
 from tests.support.program import headless, read_event, run_program, the_run, wait_until
 
 SNAKE = ("--game", "snake", "--board", "5x5", "--eval-every", "0", "--steps", "100000000")
@@ -32,13 +34,14 @@ def elsewhere(folder: Path, age_s: float = 0.0) -> Run:
     return run
 
 
+@pytest.mark.process
 def test_a_run_on_another_machine_is_neither_lost_nor_on_this_one(tmp_path: Path) -> None:
     run = elsewhere(tmp_path)
     record = run.record()
     assert (record.state, record.elsewhere) == ("running", "node-2")
-    for start in (attach, HostProcess):
+    for each in (attach, HostProcess):
         with pytest.raises(UserError, match="is running on node-2; attach to it there"):
-            start(run)
+            each(run)
     assert run_program("runs", cwd=tmp_path).stdout.splitlines()[-1].endswith("on node-2")
 
 
@@ -50,6 +53,7 @@ def test_a_run_of_another_machine_that_writes_no_more_is_lost(tmp_path: Path) ->
         pass
 
 
+@pytest.mark.process
 def test_a_run_on_a_filesystem_without_locks_is_alive_while_its_host_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +79,7 @@ def test_a_run_on_a_filesystem_without_locks_is_alive_while_its_host_is(
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_host_that_does_not_respond_is_called_silent(tmp_path: Path) -> None:
     with headless(*SNAKE, cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
@@ -90,3 +95,27 @@ def test_a_host_that_does_not_respond_is_called_silent(tmp_path: Path) -> None:
         while "the host responds again" not in read_event(process, "warning")["text"]:
             pass
         assert wait_until(lambda: run.record().state == "running", "its answer")
+
+
+@pytest.mark.process
+def test_a_copy_of_a_run_has_no_host(tmp_path: Path) -> None:
+    host = start(tmp_path, game="snake", board="5x5")
+    wait_until(lambda: host.run.record().state == "running", "training")
+    for name, flags in (("copied", "-r"), ("linked", "-rl")):
+        subprocess.run(["cp", flags, host.run.path, tmp_path / name], check=True)
+        assert Run(tmp_path / name).record().state == "lost"
+    assert host.run.record().state == "running" and host.run.is_alive()
+
+
+class _EndsMeanwhile(Run):
+    """Its host writes the last record and exits between the reading of the record and the look at the lock."""
+
+    def is_alive(self) -> bool:
+        self.write_record(msgspec.structs.replace(Run(self.path)._stored_record(), state="finished"))
+        return False
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path) -> None:
+    run = create_run(RunConfig(run_dir=str(tmp_path)), "ends")
+    run.write_record(msgspec.structs.replace(run._stored_record(), state="running"))
+    assert run.record().state == "lost" and _EndsMeanwhile(run.path).record().state == "finished"

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from engine.runtime.crew import Crew
+from engine.runtime.threads import Crew
 
 
 def test_every_thread_does_its_part_each_time() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime.extras import _command, install_command
+from engine.runtime.text import _command, install_command
 
 
 def test_an_extra_is_added_to_the_clone_that_the_program_runs_from(tmp_path: Path) -> None:

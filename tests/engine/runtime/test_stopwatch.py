@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from engine.host.run_state import RunState
-from engine.monitoring.time_split import split
+from engine.monitoring import split
 from engine.protocol.messages import Split, TimeSplits
-from engine.runtime.stopwatch import SECTIONS, SHARES, Stopwatch
-from engine.runtime.trace import merge, write_part
-from mario_tui.data.feed import Snapshot
-from mario_tui.widgets.panels.time_split import TimeSplitPanel
+from engine.runtime.stopwatch import SECTIONS, SHARES, Stopwatch, merged_trace, write_part
+from mario_tui.data.run_status import Snapshot
+from mario_tui.widgets.panels.machine import TimeSplitPanel
 
 
 def work(seconds: float) -> None:
@@ -129,7 +128,7 @@ def test_recorded_sections_become_a_trace(tmp_path: Path) -> None:
     with stopwatch.wait("emulate"):
         pass
     write_part(stopwatch, tmp_path / "trace-1.part.json", "player")
-    trace = merge([tmp_path / "trace-1.part.json"])
+    trace = merged_trace([tmp_path / "trace-1.part.json"])
     json.dumps(trace)
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert sorted(event["name"] for event in events) == ["forward", "transfer", "wait for emulate"]

@@ -24,6 +24,7 @@ def _restricted(cores: set[int], told: Connection, over: Event) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to cores")
+@pytest.mark.process
 def test_restricted_runs_spread_evenly_over_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     spawn = multiprocessing.get_context("spawn")

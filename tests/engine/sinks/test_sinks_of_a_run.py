@@ -17,11 +17,11 @@ import pytest
 
 from engine.protocol.messages import Episode, Evaluation
 from engine.runs.run import Run
-from engine.sinks import dispatcher, foreign, queued_writer
+from engine.sinks import dispatcher, process
 from engine.sinks.dispatcher import Dispatcher
-from engine.sinks.foreign import ForeignSink
-from engine.sinks.json_lines import METRICS_FILE, JSONLines
-from engine.sinks.thinning import EPISODE_POINTS
+from engine.sinks.files import METRICS_FILE, JSONLines
+from engine.sinks.process import ForeignSink
+from engine.sinks.sink import EPISODE_POINTS
 from tests.support.program import (
     headless,
     json_lines,
@@ -115,6 +115,7 @@ def warnings(log: str) -> list[str]:
     return re.findall("WARNING host: (.*)", log)
 
 
+@pytest.mark.process
 def test_a_run_writes_to_its_sinks_and_outlives_those_that_fail(package: Path, tmp_path: Path) -> None:
     install(package, SOURCE, good="Good", raising="Raising", exiting="Exiting")
     broken = tmp_path / "packages" / "broken-1.0.dist-info"
@@ -160,6 +161,7 @@ def test_a_run_writes_to_its_sinks_and_outlives_those_that_fail(package: Path, t
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_resumed_run_appends_its_lines_and_cuts_off_a_partial_one(tmp_path: Path) -> None:
     options = ("--no-ui", "--log-format", "json", "--game", "snake", "--board", "5x5", "--parallel-envs", "2")
     run_program(*options, "--burnin", "100", "--steps", "200", "--sinks", "json-lines", cwd=tmp_path)
@@ -175,6 +177,7 @@ def test_a_resumed_run_appends_its_lines_and_cuts_off_a_partial_one(tmp_path: Pa
     assert len(list(path.parent.glob("*tfevents*"))) == 2
 
 
+@pytest.mark.process
 def test_an_unknown_sink_is_one_line_and_status_2(package: Path, tmp_path: Path) -> None:
     install(package, SOURCE, good="Good")
     done = run_program("--no-ui", *OPTIONS, "--sinks", "good,upload", cwd=tmp_path, check=2)
@@ -185,13 +188,14 @@ def test_an_unknown_sink_is_one_line_and_status_2(package: Path, tmp_path: Path)
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
+@pytest.mark.process
 def test_a_sink_that_never_reads_is_dropped_from_told_once_and_killed(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(package, SOURCE, lingering="Lingering")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(foreign, "END_S", 0.5)
-    monkeypatch.setattr(queued_writer, "MOST", 100)
+    monkeypatch.setattr(process, "END_S", 0.5)
+    monkeypatch.setattr("engine.sinks.sink.MOST", 100)
     said: list[Any] = []
     sink = ForeignSink("lingering")
     sinks = Dispatcher({"lingering": sink}, log=lambda *line: said.append(line))
@@ -217,6 +221,7 @@ def test_a_sink_that_never_reads_is_dropped_from_told_once_and_killed(
     ]  # fmt: skip
 
 
+@pytest.mark.process
 def test_a_host_that_is_killed_leaves_no_sink_behind(package: Path, tmp_path: Path) -> None:
     install(package, SOURCE, good="Good")
     with headless(*OPTIONS, "--steps", "100000000", "--sinks", "good", cwd=tmp_path) as process:
@@ -259,6 +264,22 @@ def test_a_full_disk_costs_a_line_and_the_file_goes_on_later(tmp_path: Path, mon
         ("warning", "no more metrics are written for json-lines: File too large"),
         ("info", "metrics are written for json-lines again"),
     ]
+
+
+@pytest.mark.parametrize("length", [10, 2**16 + 10, 2**21])
+def test_a_line_that_was_cut_off_takes_no_other_with_it(length: int, tmp_path: Path) -> None:
+    (tmp_path / METRICS_FILE).write_bytes(b'{"event":"begin"}\n{"event":"' + b"x" * length)
+    sink = JSONLines(tmp_path)
+    sink.begin(begin(tmp_path))
+    sink.close()
+    assert [line["event"] for line in json_lines((tmp_path / METRICS_FILE).read_text())] == ["begin", "begin"]
+
+
+def test_a_last_line_without_end_is_nothing_of_ours(tmp_path: Path) -> None:
+    with (tmp_path / METRICS_FILE).open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(OSError, match="its last line has more than 16,777,216 bytes"):
+        JSONLines(tmp_path).begin(begin(tmp_path))
 
 
 def test_episodes_get_fewer_and_fewer_lines(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,17 @@ from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS, Experiment
 from tensorboard.plugins.hparams.backend_context import Context
 
-from engine.config.games import game_of
+from engine.config.game import game_of
 from engine.config.reading import make_config
+from engine.config.run_config import options_of_all
 from engine.protocol.messages import Evaluation, Failed
+from engine.protocol.sinks import part_of
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.sinks import dispatcher
 from engine.sinks.dispatcher import Dispatcher
-from engine.sinks.tensorboard import TensorBoard, compared
-from mario_tui.data.event_files import EventFolder
+from engine.sinks.files import TensorBoard, compared
+from mario_tui.extras.event_files import EventFolder
+from mario_tui.extras.export.scalars import Points
 from tests.support.event_files import read
 from tests.support.program import FinishedRun
 from tests.support.sinks import begin, tensorboard
@@ -69,6 +73,26 @@ def test_a_link_that_takes_the_name_of_an_open_event_file_is_not_followed(tmp_pa
     assert EventAccumulator(str(kept)).Reload().Scalars("eval/clear_rate")
 
 
+def test_a_clock_that_was_set_back_hides_no_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    for clock, first, last in ((now, 0, 30), (now - 3600, 30, 60), (now - 7200, 40, 80)):
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+        sink = tensorboard(tmp_path)
+        sink.restart(first)
+        for step in range(first + 10, last + 1, 10):
+            sink.evaluation(evaluation(step))
+        sink.close()
+    steps = [10, 20, 30, 40, 50, 60, 70, 80]
+    shown = EventAccumulator(str(tmp_path)).Reload()
+    assert [point.step for point in shown.Scalars("eval/clear_rate")] == steps
+    newest = max(tmp_path.iterdir(), key=lambda path: part_of(path.name))
+    newest.rename(tmp_path / newest.name.replace(f"{now:.6f}"[:10], "0123456789"))  # whatever its time is
+    events = EventFolder(tmp_path)
+    read(events)
+    assert list(events.tags["eval/clear_rate"]["."].steps) == steps
+    assert [row[2] for row in Points(tmp_path, "run", ["eval/clear_rate"])] == steps
+
+
 def experiment_of(folder: Path) -> Experiment:
     """The columns that TensorBoard's own plugin shows for a folder of runs."""
     events = EventMultiplexer().AddRunsFromDirectory(str(folder))
@@ -78,6 +102,7 @@ def experiment_of(folder: Path) -> Experiment:
     return context.experiment_from_metadata(RequestContext(), "", True, found, [])
 
 
+@pytest.mark.process
 def test_tensorboard_reads_the_hyperparameters_of_a_run_and_how_it_ended(finished_run: FinishedRun) -> None:
     written = EventAccumulator(str(finished_run.run.path)).Reload()
     content = written.PluginTagToContent(metadata.PLUGIN_NAME)
@@ -104,7 +129,8 @@ def test_a_folder_with_runs_of_several_games_shows_the_options_of_all(tmp_path: 
         sink.begin(begin(tmp_path / game, game))
         sink.close()
     names = {info.name for info in experiment_of(tmp_path).hparam_infos}
-    assert names >= {*make_config({"game": "snake"}).options(), *make_config({"game": "mario"}).options()}
+    given = {*make_config({"game": "snake"}).options(), *make_config({"game": "mario"}).options()}
+    assert names >= given & options_of_all().keys()  # without those that games find out
 
 
 def test_a_run_that_failed_says_so(tmp_path: Path) -> None:

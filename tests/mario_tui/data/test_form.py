@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.config.command_line import presets
 from engine.config.fields import ConfigError, flag
-from engine.config.games import games
-from engine.config.presets import presets
+from engine.config.game import games
 from engine.config.reading import make_config
 from engine.config.run_config import RunConfig, belongs, options_of_all, specs_of
-from engine.config.run_name import ACCEPTED
-from engine.config.runners import RUNNERS
+from engine.config.runners import ACCEPTED, RUNNERS
+from engine.config.user_code import Asking
 from engine.envs.factory import make_lanes
+from engine.games.gym import spaces
 from engine.monitoring.memory_budget import check_memory, estimate_bytes
 from engine.runs.registry import create_run
 from mario_tui.commands.train import training_parser
 from mario_tui.data.form import Form, rows
 from mario_tui.launch import make_plan
 from tests.support.policy_files import altered
+
+
+def ask(form: Form) -> None:
+    """Ask what the form has to know."""
+    form.errors()
+    if form.question is not None:
+        form.answered(form.question, Asking(form.question).run())
 
 
 def test_the_form_of_a_resumed_run_says_so_on_its_command_line() -> None:
@@ -74,9 +83,11 @@ def test_what_is_typed_is_read_as_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("name", presets())
+@pytest.mark.process
 def test_a_preset_lies_under_what_is_typed(name: str) -> None:
     form = Form()
     form.set("preset", name)
+    ask(form)
     assert form.config() == make_plan({}, preset_name=name).config
     assert form.command() == f"mario-tui --preset={name}"
     for option, value in presets()[name].options.items():
@@ -223,3 +234,26 @@ def test_too_much_memory_is_said_before_the_start() -> None:
 def test_the_form_is_made_from_the_configuration() -> None:
     """A new field needs nothing here."""
     assert list(rows())[2:] == list(options_of_all())
+
+
+def test_the_list_of_presets_asks_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of environments would each take seconds, before anything of the form is seen."""
+    spaces.ask.cache_clear()
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: pytest.fail("a process is asked"))
+    listed = Form().presets()
+    assert listed.keys() == {"none", *presets()}
+    assert listed["atari"].endswith("gym ALE/Pong-v5, 10,000,000 steps")
+
+
+def test_what_is_typed_is_kept_while_defaults_that_follow_an_environment_are_not_known() -> None:
+    form = Form()
+    form.set("game", "gym")
+    form.set("env", "ALE/Pong-v5")
+    assert form.errors() == {} and form.question is not None and form.memory() == "loading ALE/Pong-v5 …"
+    guess = form.default("network")
+    form.set("network", guess)
+    assert form.typed("network") == guess
+    form.set("runner", form.default("runner"))  # which follows nothing
+    assert form.typed("runner") == ""
+    form.answered(form.question, ConfigError("env", "is not here"))
+    assert form.errors() == {"env": "is not here"} and form.question is None

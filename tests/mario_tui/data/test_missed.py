@@ -11,7 +11,8 @@ from engine.host import host_events
 from engine.host.run_state import MAX_EPISODES, MAX_LOGS, RunState
 from engine.protocol.messages import Episode, Hello, KeptEvent, Log, Saved
 from engine.runs.registry import create_run
-from mario_tui.data.missed import Received
+from engine.runs.run import HeldRun
+from mario_tui.data.feed import Received
 from tests.mario_tui.screens.test_run_control import episode
 
 
@@ -19,7 +20,7 @@ class Host:
     """Publishes events as the host does."""
 
     def __init__(self, folder: Path) -> None:
-        self.run, self.state = create_run(RunConfig(run_dir=str(folder))), RunState()
+        self.run, self.state = HeldRun(create_run(RunConfig(run_dir=str(folder))).path), RunState()
 
     def publish(self, event: KeptEvent) -> KeptEvent:
         self.state.apply(event)

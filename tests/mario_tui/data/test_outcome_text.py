@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.config.games import game_of
+from engine.config.game import game_of
 from engine.protocol.messages import Evaluation
 from engine.protocol.outcome import Outcome
-from mario_tui.data.outcome_text import judged, reached
+from mario_tui.data.format import judged, reached
 
 
 @pytest.mark.parametrize(

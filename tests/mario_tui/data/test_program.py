@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mario_tui.data.program import program
+from mario_tui.engine_command import program
 from tests.support.program import PROGRAM
+
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("where", ["inside", "outside", "on the path", "module"])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from engine.config.reading import make_config
-from engine.runs.annotation import make_annotation, write_annotation
+from engine.runs.run import make_annotation, write_annotation
 from mario_tui.commands.runs import run as list_runs
-from mario_tui.data.run_filter import matches, words_of
+from mario_tui.data.differences import matches, words_of
 from tests.support.app import folder_of_runs
 
 OPTIONS = {

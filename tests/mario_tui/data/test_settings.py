@@ -12,8 +12,17 @@ from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 
 from mario_tui.app import MarioApp
-from mario_tui.data.settings import DEFAULT_THEME, Settings, SettingsError, load_settings, remember_theme, settings_path
-from mario_tui.data.themes import load_themes, package_folder, user_folder
+from mario_tui.data.settings import (
+    DEFAULT_THEME,
+    Settings,
+    SettingsError,
+    load_settings,
+    load_themes,
+    package_folder,
+    remember_theme,
+    settings_path,
+    user_folder,
+)
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
@@ -283,6 +292,7 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
+@pytest.mark.process
 def test_no_color_means_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = Terminal(cwd=tmp_path)

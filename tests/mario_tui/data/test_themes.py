@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from mario_tui.app import MarioApp
-from mario_tui.data.settings import DEFAULT_THEME, settings_path
-from mario_tui.data.themes import ThemeError, load_theme, load_themes, package_folder, user_folder
+from mario_tui.data.settings import (
+    DEFAULT_THEME,
+    ThemeError,
+    load_theme,
+    load_themes,
+    package_folder,
+    settings_path,
+    user_folder,
+)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from engine.runs.annotation import ANNOTATION_FILE, Annotation, read_annotation
+from engine.runs.run import ANNOTATION_FILE, Annotation, read_annotation
 from mario_tui.app import MarioApp
 from mario_tui.commands.runs import record_as_dict
-from mario_tui.screens.annotate import AnnotateScreen
+from mario_tui.screens.dialogs import AnnotateScreen
 from tests.support.app import folder_of_runs, names, table_of, until
 
 

@@ -122,10 +122,10 @@ async def test_a_mean_is_over_the_runs_that_are_shown(tmp_path: Path) -> None:
     configure(runs[3:], learning_rate=2e-4)
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
         screen = await compared(pilot, "space", "M")
-        assert means_of(screen) == ["2 × learning_rate=0.0007 ±", "1 × learning_rate=0.0002"]
+        assert means_of(screen) == ["2 × learning_rate=0.0007", "1 × learning_rate=0.0002"]  # too few for intervals
         assert [row[-1] for row in rows_of(screen)] == ["✗■", "■"]  # states of both runs
         await pilot.press("M", "home", "space", "M")
-        assert means_of(screen)[0].startswith("3 × ")
+        assert means_of(screen)[0] == "3 × learning_rate=0.0007 ±"
         await pilot.press("M", "A", "M")
         assert "all runs are hidden" in text(screen, "compared")
         assert "no line is shown" in text(screen, "differences")
@@ -167,8 +167,8 @@ async def test_charts_are_drawn_once_and_only_if_something_has_changed(
 
     async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
         screen = await compared(pilot)
-        followed = screen._followed
-        await until(pilot, lambda: all(each.seen.hello for each in followed) and not screen._news, "all of them")
+        live = screen._live_runs
+        await until(pilot, lambda: all(each.seen.hello for each in live) and not screen._news, "all of them")
         monkeypatch.setattr(Comparison, "repaint", counted)
         drawn.clear()
         screen._show()
@@ -196,3 +196,17 @@ async def test_a_long_list_of_runs_leaves_room_for_what_differs(size: tuple[int,
         await until(pilot, lambda: panel.size.height == 2, "the panel's new height")
         assert "only one line is shown" in text(screen, "differences")
         assert panel.parent.region.contains_region(panel.region)
+
+
+async def test_a_mean_of_fewer_runs_than_before_is_marked(tmp_path: Path) -> None:
+    runs = folder_of_runs(tmp_path, a="finished", b="failed", c="finished")
+    configure(runs)
+    for run, last in zip(runs, (9000, 3000, 9000), strict=True):
+        write_recording(run, points_up_to(last, mean_return=2.0), evaluated=[])
+    async with MarioApp(run_dir=str(tmp_path)).run_test(size=(120, 40)) as pilot:
+        screen = await compared(pilot, "M")
+        assert "2.00*" in text(screen, "compared") and "* mean of fewer runs" in text(screen, "compared")
+        (mean,) = screen.query_one("#compare-mean_return").series
+        assert mean.counts[0] == 3 and mean.counts[-1] == 2 and "n=2" in text(screen, "compare-mean_return")
+        await pilot.press("M")
+        assert "fewer" not in text(screen, "compared")

@@ -13,13 +13,16 @@ from textual.widgets import Input
 from engine.protocol.messages import Changed, Evaluation
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
-from mario_tui.screens import remembered
-from mario_tui.screens.actor import ActorScreen
+from mario_tui.data.keys import PANEL_KEYS
+from mario_tui.screens import panel_grid
+from mario_tui.screens.dashboard import DashboardScreen
+from mario_tui.screens.dialogs import ActorScreen, TuneScreen
 from mario_tui.screens.home import HomeScreen
-from mario_tui.screens.tune import TuneScreen
 from mario_tui.widgets.panels.game import GameView
 from tests.support.app import app_is_there, opened, said, shown_as, text, until
 from tests.support.source import serving
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def in_sight(dashboard: Any) -> set[str]:
     """Panels that have a place on the screen."""
     return {panel.id for panel in dashboard.panels if panel.is_on_screen and panel.size.area}
+
+
+def footer(dashboard: Any) -> str:
+    return "  ".join(f"{key.key_display} {key.description}" for key in dashboard.query("FooterKey"))
 
 
 # ---------------------------------------------------------------------------------------------- panels
@@ -76,24 +83,33 @@ async def test_hidden_panels_come_back_by_their_digit_and_are_remembered(served:
         await until(pilot, lambda: not in_sight(dashboard) & {"machine", "log", "replay"}, "three panels less")
         await pilot.press("2")
         await until(pilot, lambda: "replay" in in_sight(dashboard), "one of them again")
-        await pilot.press("5", "l", "m", "t", "o", "O", "5", "z")
-        await until(pilot, lambda: in_sight(dashboard) == {"chart-loss"}, "a chart alone")
+        await pilot.press("5", "l", "m", "t", "o", "O")
     async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
         dashboard = await opened(pilot)
-        await until(pilot, lambda: in_sight(dashboard) == {"chart-loss"}, "the chart alone after a new start")
+        await until(pilot, lambda: dashboard.view.axis == "time", "the axis after a new start")
         assert [chart.logarithmic for chart in dashboard.charts] == [False, True, False]
         assert dashboard.view.smoothing == 0.6
-        assert dashboard.view.axis == "time"
         assert (dashboard.actors.sort, dashboard.actors.reverse) == ("last", True)
-        await pilot.press("z")
-        await until(pilot, lambda: len(in_sight(dashboard)) > 1, "the others")
         assert not in_sight(dashboard) & {"machine", "log"}
         await pilot.press("W")
         await until(pilot, lambda: in_sight(dashboard) >= {"machine", "log"}, "all of them")
 
 
+async def test_a_maximised_panel_is_not_remembered_and_its_key_restores_it(served: Run) -> None:
+    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        await until(pilot, lambda: "z Max" in footer(dashboard), "the key")
+        await pilot.press("8", "z")
+        await until(pilot, lambda: "z Restore" in footer(dashboard), "what it does now")
+        await pilot.press("W", "8", "z")
+        await until(pilot, lambda: in_sight(dashboard) == {"log"}, "the log alone")
+    async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        await until(pilot, lambda: len(in_sight(dashboard)) > 3, "all panels")
+        await until(pilot, lambda: "z Max" in footer(dashboard), "the key")
+
+
 async def test_a_panel_that_has_nothing_to_show_never_takes_the_screen(served: Run) -> None:
-    remembered.remember("dashboard", remembered.Remembered(maximised="game"))
     async with MarioApp(open_run=served).run_test(size=(120, 40)) as pilot:
         dashboard = await opened(pilot)
         everything = in_sight(dashboard)
@@ -127,11 +143,11 @@ def test_what_was_remembered_may_be_damaged(tmp_path: Path) -> None:
         b'{"smoothing": 0.123, "hidden": []}',
         b'{"sort": "shoe size"}',
     ):
-        remembered.file("dashboard").parent.mkdir(parents=True, exist_ok=True)
-        remembered.file("dashboard").write_bytes(content)
-        assert remembered.recall("dashboard") == remembered.Remembered()
-    remembered.remember("dashboard", remembered.Remembered(hidden=["log"]))
-    assert remembered.recall("dashboard").hidden == ["log"]
+        panel_grid.layout_file("dashboard").parent.mkdir(parents=True, exist_ok=True)
+        panel_grid.layout_file("dashboard").write_bytes(content)
+        assert panel_grid.recall("dashboard") == panel_grid.Remembered()
+    panel_grid.remember("dashboard", panel_grid.Remembered(hidden=["log"]))
+    assert panel_grid.recall("dashboard").hidden == ["log"]
 
 
 # ---------------------------------------------------------------------------------------------- actors
@@ -259,6 +275,17 @@ async def test_the_game_is_frozen_and_saved(served: Run, notices: list[str]) -> 
         await pilot.press("9")
         await until(pilot, lambda: "game" in in_sight(dashboard), "the game by its digit")
         picture.unlink()
+
+
+async def test_a_key_that_selects_a_panel_does_nothing_else(served: Run) -> None:
+    dashboard = DashboardScreen(served)
+    app = MarioApp()
+    async with app.run_test():
+        await app.push_screen(dashboard)
+        bound = [each for at in (app, dashboard, *dashboard.panels) for each in at._bindings.key_to_bindings.items()]
+        taken = {key for key, bindings in bound for each in bindings if not each.action.startswith("panel(")}
+        keys = [panel.key for panel in dashboard.panels]
+        assert len({*keys}) == len(keys) and {*keys} == {*PANEL_KEYS} and not taken & {*keys}
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])

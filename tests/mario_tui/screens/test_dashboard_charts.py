@@ -18,6 +18,8 @@ from mario_tui.screens.dashboard import TICK_S
 from tests.support.app import app_is_there, opened, text, until
 from tests.support.source import serving
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:

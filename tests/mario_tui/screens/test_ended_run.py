@@ -13,10 +13,10 @@ from textual.widgets import Static
 from engine.protocol.messages import Failed, Finished
 from engine.runs.checkpoints import BEST_POLICY_FILE
 from mario_tui.app import MarioApp
-from mario_tui.data.program import program
+from mario_tui.engine_command import program
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import TextScreen
-from mario_tui.screens.evaluation import EvaluationScreen
+from mario_tui.screens.run_control import EvaluationScreen
 from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import folder_of_runs, recorded_run, said, shown_as, text, until
 from tests.support.policy_files import shipped
@@ -53,6 +53,7 @@ async def test_keys_of_a_live_run_are_gone_and_others_are_there(tmp_path: Path) 
         assert app.screen is dashboard
 
 
+@pytest.mark.process
 async def test_the_best_policy_is_evaluated(tmp_path: Path) -> None:
     (run,) = folder_of_runs(tmp_path, one="finished")
     shutil.copy(shipped("tetris-7x14"), run.path / BEST_POLICY_FILE)

@@ -12,6 +12,8 @@ from mario_tui.app import MarioApp
 from tests.support.app import opened, said, until
 from tests.support.source import serving
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:

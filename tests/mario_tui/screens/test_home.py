@@ -14,14 +14,15 @@ from textual.widgets._footer import FooterKey
 from engine.config.command_line import command_line, options_apart
 from engine.config.reading import make_config
 from engine.protocol.messages import Changed, Evaluation, Saved
-from engine.runs.annotation import make_annotation, read_annotation, write_annotation
-from engine.runs.run import Run
+from engine.runs.marks import mark_own
+from engine.runs.run import Run, make_annotation, read_annotation, write_annotation
+from engine.runs.sweep import Member, SweepPlan, create_sweep
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.train import training_parser
 from mario_tui.data.form import text_of_value
 from mario_tui.data.keys import keys_in
 from mario_tui.launch import make_plan
-from mario_tui.screens import remembered
+from mario_tui.screens import panel_grid
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
@@ -44,6 +45,7 @@ from tests.support.program import PATIENCE_S, kill_hosts, run_program, wait_unti
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_a_real_run_is_followed_until_it_is_lost(tmp_path: Path) -> None:
     host = start(tmp_path, steps=100_000_000, burnin=100)
     app = MarioApp(run_dir=str(tmp_path / "checkpoints"))
@@ -204,6 +206,24 @@ async def test_delete_asks_and_refuses_what_runs(tmp_path: Path) -> None:
     assert alive.path.is_dir()
 
 
+async def test_a_sweep_is_deleted_with_its_runs(tmp_path: Path) -> None:
+    plan = SweepPlan({}, 1, None, tuple(Member({}, seed) for seed in range(3)))
+    sweep = create_sweep(tmp_path, "both", plan)
+    folder_of_runs(sweep.path, **{sweep.run(0).name: "finished", sweep.run(1).name: "failed"})
+    (other,) = folder_of_runs(tmp_path, other="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(names(app)) == 4, "the list")
+        while (current := table_of(app).current()) is None or current.sweep is None:
+            await pilot.press("down")
+        await pilot.press("d")
+        question = (await shown_as(pilot, ConfirmScreen)).query(Static).first()
+        assert str(question.render()) == "Delete both, a sweep of 2 runs?"
+        await pilot.press("y")
+        await until(pilot, lambda: names(app) == ["other"], "the deletion")
+    assert other.path.is_dir() and not sweep.path.exists()
+
+
 async def test_resuming_acts_on_the_marked_runs_and_says_which_it_leaves_out(tmp_path: Path) -> None:
     done, alive, *_ = folder_of_runs(tmp_path, done="finished", alive="running", b="finished", a="failed")
     record = done.record()
@@ -224,6 +244,7 @@ async def test_resuming_acts_on_the_marked_runs_and_says_which_it_leaves_out(tmp
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_marked_runs_are_resumed_in_the_background(tmp_path: Path) -> None:
     options = ("--game", "snake:5x5", "--burnin", "100", "--parallel-envs", "2", "--run-dir", str(tmp_path))
     runs = [Run(tmp_path / name) for name in ("one", "two")]
@@ -345,6 +366,24 @@ async def test_a_new_run_takes_the_options_of_the_selected_one(tmp_path: Path) -
     assert plain.path.is_dir()
 
 
+async def test_a_strangers_run_that_names_code_opens_no_form_to_resume_it(tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, foreign="finished")
+    gym = make_config({"game": "gym", "env": "CartPole-v1"}).to_toml()
+    (run.path / "config.toml").write_text(gym.replace("CartPole-v1", f"{tmp_path}/theirs.py:Env-v0"))
+    record = run.record()
+    record.env_steps = record.steps
+    run.write_record(record)
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("r")
+        await until(pilot, lambda: "names code that would run" in said(app), "the refusal")
+        assert isinstance(app.screen, HomeScreen)
+        app.clear_notifications()
+        mark_own(run.path, run.config().values())
+        await pilot.press("r")
+        await shown_as(pilot, NewRunScreen)
+
+
 async def test_copy_shows_and_copies_the_command_line(tmp_path: Path) -> None:
     folder_of_runs(tmp_path, a="finished", b="finished")
     app = MarioApp(run_dir=str(tmp_path))
@@ -384,8 +423,9 @@ async def test_read_only_changes_nothing_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_a_live_run_gets_no_command_in_read_only(tmp_path: Path) -> None:
-    remembered.file("dashboard").unlink()
+    panel_grid.layout_file("dashboard").unlink()
     host = start(tmp_path, steps=100_000_000, burnin=100)
     app = MarioApp(open_run=host.run, host=host, read_only=True)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -404,7 +444,7 @@ async def test_a_live_run_gets_no_command_in_read_only(tmp_path: Path) -> None:
         ]
         await pilot.press("8", "w")
         await until(pilot, lambda: not dashboard.query_one("#log").display, "the panel's absence")
-        assert not remembered.file("dashboard").exists()
+        assert not panel_grid.layout_file("dashboard").exists()
     kill_hosts(tmp_path)
 
 
@@ -421,18 +461,24 @@ async def test_nothing_is_drawn_of_a_screen_under_another(tmp_path: Path, monkey
         assert home.is_current  # around the dialog
         await pilot.press("escape", "enter")
         dashboard = await shown_as(pilot, DashboardScreen)
-        await until(pilot, lambda: dashboard.shown.points, "the recording")
+        await until(pilot, lambda: dashboard.shown.points and dashboard.shown.end, "the recording")
         assert not home.is_current
         drawn: list[str] = []
         monkeypatch.setattr(app, "post_display_hook", lambda: drawn.append("something"))
         compositor = dashboard._compositor
         monkeypatch.setattr(compositor, "render_full_update", lambda simplify=False: drawn.append("everything"))
+
+        async def draw_a_chart() -> list[str]:
+            drawn.clear()
+            dashboard.charts[0].refresh()
+            await until(pilot, lambda: drawn, "the chart")
+            return drawn
+
+        while "everything" in await draw_a_chart():  # the dashboard has just opened
+            pass
         home.query_one("#hint", Static).update("news")
         for _ in range(10):
-            dashboard.charts[0].refresh()
-            seen = len(drawn)
-            await until(pilot, lambda seen=seen: len(drawn) > seen, "the chart")
-        assert "everything" not in drawn
+            assert "everything" not in await draw_a_chart()
 
 
 @pytest.mark.long

@@ -17,10 +17,10 @@ from engine.runs.checkpoints import Entry, Manifest
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data.listed import read_listed
+from mario_tui.screens.base import Job
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.screens.home import HomeScreen
-from mario_tui.screens.job import Job
 from mario_tui.screens.new_run import NewRunScreen
 from tests.support.app import folder_of_runs, names, shown_as, table_of, type_at_once, until
 
@@ -83,9 +83,9 @@ async def test_home_handles_keys_before_it_has_read_the_runs(tmp_path: Path, mon
     folder_of_runs(tmp_path, b="finished", a="finished")
     may_read = threading.Event()
 
-    def read_late(run_dir: str | None) -> Any:  # as from a slow disk
+    def read_late(*arguments: Any) -> Any:  # as from a slow disk
         may_read.wait()
-        return read_listed(run_dir)
+        return read_listed(*arguments)
 
     monkeypatch.setattr("mario_tui.screens.home.read_listed", read_late)
     app = MarioApp(run_dir=str(tmp_path))
@@ -106,6 +106,31 @@ async def test_home_handles_keys_before_it_has_read_the_runs(tmp_path: Path, mon
         may_read.set()
 
 
+async def test_home_says_how_old_it_is_while_reading_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of_runs(tmp_path, one="finished")
+    may_read = threading.Event()
+
+    def read_late(*arguments: Any) -> Any:
+        may_read.wait()
+        return read_listed(*arguments)
+
+    app = MarioApp(run_dir=str(tmp_path))
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            monkeypatch.setattr("mario_tui.screens.home.read_listed", read_late)
+            monkeypatch.setattr("mario_tui.screens.table_screen.OLD_S", 1.0)
+            old = re.compile(r"Runs: read [1-9]\d* s ago")
+            await until(pilot, lambda: old.fullmatch(str(table_of(app).border_title)), "the age")
+            assert names(app) == ["one"]
+            monkeypatch.setattr("mario_tui.screens.table_screen.OLD_S", 3600.0)
+            may_read.set()
+            await until(pilot, lambda: table_of(app).border_title == "Runs", "a new reading")
+    finally:
+        may_read.set()
+
+
 async def test_a_comparison_of_many_runs_draws_chart_by_chart(tmp_path: Path) -> None:
     folder_of_runs(tmp_path, **{f"run-{number}": "finished" for number in range(61)})
     app = MarioApp(run_dir=str(tmp_path))
@@ -114,7 +139,7 @@ async def test_a_comparison_of_many_runs_draws_chart_by_chart(tmp_path: Path) ->
         await shown_as(pilot, CompareScreen)
         screen: Any = app.screen
         charts = screen.plots()
-        await until(pilot, lambda: all(followed.seen.hello for followed in screen._followed), "the recordings")
+        await until(pilot, lambda: all(live.seen.hello for live in screen._live_runs), "the recordings")
         await until(pilot, lambda: all(len(chart.series) == 61 for chart in charts), "all lines")
         await until(pilot, lambda: not screen._undrawn, "the drawing")
         waiting = []

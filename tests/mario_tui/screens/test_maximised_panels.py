@@ -9,14 +9,13 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from engine.protocol.machine import System
-from engine.protocol.messages import Log
+from engine.protocol.messages import Log, System
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
-from mario_tui.data.feed import Snapshot
 from mario_tui.data.format import distinct
-from mario_tui.widgets.panels.log import describe
+from mario_tui.data.run_status import Snapshot
 from mario_tui.widgets.panels.machine import MachinePanel
+from mario_tui.widgets.panels.run import describe
 from tests.support.app import folder_of_runs, said, text, until
 
 SNAKE = Path(__file__).parents[2] / "support" / "recordings" / "snake.msgpack"
@@ -67,6 +66,7 @@ async def test_evaluations_are_a_chart_and_what_marks_mean_is_explained(tmp_path
         dashboard = await shown(pilot)
         await pilot.press("7", "z")
         await until(pilot, lambda: "mean score" in text(dashboard, "evaluations"), "the chart")
+        assert " 7 Evaluations" in text(dashboard, "evaluations")  # Snake has no stages
         assert text(dashboard, "evaluations").count("◆") == 9
         assert text(dashboard, "evaluations").count("★") == 2  # in the chart and in the table
         await pilot.press("4")
@@ -81,10 +81,10 @@ async def test_evaluations_are_a_chart_and_what_marks_mean_is_explained(tmp_path
 async def test_panels_without_room_are_named(tmp_path: Path) -> None:
     async with MarioApp(open_run=snake(tmp_path)).run_test(size=(80, 24)) as pilot:
         dashboard = await shown(pilot)
-        await until(pilot, lambda: "7: more panels" in text(dashboard, "header"), "the evaluations' key")
+        await until(pilot, lambda: "7 Evaluations" in text(dashboard, "header"), "the evaluations' key")
         await pilot.press("7")
         await until(pilot, lambda: "at step" in text(dashboard, "evaluations"), "the evaluations alone")
-        assert "more panels" not in text(dashboard, "header")
+        assert "7 Evaluations" not in text(dashboard, "header")
 
 
 async def test_each_core_has_its_history() -> None:

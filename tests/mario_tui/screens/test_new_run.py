@@ -9,13 +9,13 @@ import pytest
 from textual.events import Paste
 from textual.widgets import Button, Input, Static, TabbedContent
 
-from engine.config.games import games
+from engine.config.game import games
 from engine.config.reading import make_config
 from engine.config.run_config import belongs, options_of_all
 from mario_tui.app import MarioApp
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
-from mario_tui.widgets.field_row import Choice, FieldRow, TextField
+from mario_tui.widgets.form_rows import Choice, FieldRow, TextField
 from tests.support.app import shown_as, type_at_once, until
 from tests.support.form import focus, focused, form_of, shown
 

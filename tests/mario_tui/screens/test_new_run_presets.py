@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from engine.config.presets import presets
+from engine.config.command_line import presets
 from mario_tui.app import MarioApp
 from mario_tui.screens.dashboard import DashboardScreen
-from mario_tui.widgets.field_row import Choice
-from mario_tui.widgets.preset_row import PresetList
+from mario_tui.widgets.form_rows import Choice, PresetList
 from tests.support.app import folder_of_runs, shown_as, type_at_once, until
 from tests.support.form import focus, focused, form_of, shown
 
 
+@pytest.mark.process
 async def test_a_preset_is_chosen_with_arrows_and_its_values_are_the_defaults_of_the_fields(tmp_path: Path) -> None:
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:

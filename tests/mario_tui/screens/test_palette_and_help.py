@@ -87,6 +87,7 @@ async def test_the_palette_does_it(words: str, screen: type, tmp_path: Path) -> 
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_every_command_of_the_palette_runs_on_its_screen(finished_run: FinishedRun, tmp_path: Path) -> None:
     shutil.copytree(finished_run.run.path, tmp_path / "runs" / "one")
     app = MarioApp(run_dir=str(tmp_path / "runs"))

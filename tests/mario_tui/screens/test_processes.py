@@ -12,18 +12,15 @@ import pytest
 from engine.config.reading import make_config
 from engine.host.client import HostProcess
 from engine.protocol.commands import Stop
-from engine.protocol.machine import Machine, System
-from engine.protocol.messages import Member, Members
-from engine.runners.coordination.stats.counters import Counters
+from engine.protocol.messages import Machine, Member, Members, System
+from engine.runners.coordination.stats import Counters
 from engine.runs.checkpoints import newest
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp
-from mario_tui.data.feed import Snapshot
-from mario_tui.data.run_status import RunStatus
+from mario_tui.data.run_status import RunStatus, Snapshot
 from mario_tui.launch import make_plan
 from mario_tui.screens.dashboard import DashboardScreen
-from mario_tui.widgets.panels.machine import MachinePanel
-from mario_tui.widgets.panels.processes import ProcessesPanel
+from mario_tui.widgets.panels.machine import MachinePanel, ProcessesPanel
 from tests.support.app import until
 from tests.support.program import PATIENCE_S
 
@@ -43,6 +40,7 @@ def start(folder: Path, **options: Any) -> HostProcess:
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None:
     host = start(tmp_path, runner="apex")
     app = MarioApp(open_run=host.run, host=host)
@@ -64,6 +62,7 @@ async def test_processes_and_the_split_of_time_are_shown(tmp_path: Path) -> None
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_who_watches_a_run_sees_it_go_on_after_its_host_was_killed(tmp_path: Path) -> None:
     host = start(tmp_path, save_every=1000)
     app = MarioApp(open_run=host.run, host=host)

@@ -19,7 +19,7 @@ from engine.protocol.messages import Distribution, Hello, Progress, ReplayConten
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
 from mario_tui.app import MarioApp
-from mario_tui.data.feed import Snapshot
+from mario_tui.data.run_status import Snapshot
 from mario_tui.widgets.panels.replay import ReplayPanel
 from tests.support.app import RECORDING, text, until
 from tests.support.in_process import train
@@ -78,6 +78,7 @@ def spread(priorities: Distribution) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_a_run_that_goes_on_shows_what_its_replay_holds(tmp_path: Path) -> None:
     config = make_config(
         {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "parallel_envs": 4, "steps": 100_000_000,

@@ -15,12 +15,13 @@ from engine.protocol.commands import Resume, Stop
 from engine.protocol.messages import Episode, Evaluation
 from engine.runs import checkpoints
 from mario_tui.app import MarioApp
-from mario_tui.data.feed import Feed, Snapshot
-from mario_tui.data.run_status import RunStatus
+from mario_tui.data.feed import Feed
+from mario_tui.data.run_status import RunStatus, Snapshot
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen
-from mario_tui.widgets.panels.log import LogPanel
-from tests.support.app import app_is_there, opened, said, shown_as, start, text, until
+from mario_tui.widgets.panels.run import LogPanel
+from tests.support.app import app_is_there, folder_of_runs, opened, said, shown_as, start, text, until
+from tests.support.host import host_of
 from tests.support.program import PATIENCE_S, runner_of, spawned_by, wait_until
 from tests.support.source import serving
 
@@ -30,9 +31,11 @@ async def question(pilot: Pilot[Any]) -> str:
     return " ".join(str(widget.render()) for widget in screen.query("Static"))
 
 
+@pytest.mark.usefixtures("executed")
+@pytest.mark.process
 async def test_a_run_that_is_starting_ends_without_a_checkpoint_and_says_so_before(tmp_path: Path) -> None:
     host = start(tmp_path, steps=100_000_000)
-    (runner,) = wait_until(lambda: spawned_by(psutil.Process(host.process.pid)), "the runner")
+    (runner,) = wait_until(lambda: spawned_by(psutil.Process(host.process.pid)), "the runner", by=host.process)
     runner.suspend()  # so it is not ready before the keys are pressed
     app = MarioApp(open_run=host.run, host=host)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -48,6 +51,7 @@ async def test_a_run_that_is_starting_ends_without_a_checkpoint_and_says_so_befo
     assert not runner.is_running() and checkpoints.newest(host.run) is None
 
 
+@pytest.mark.process
 async def test_a_stop_that_was_asked_for_stays_in_order_and_one_more_says_what_it_costs(tmp_path: Path) -> None:
     """Two clients stop a run that takes its time; then one of them ends it at once."""
     host = start(tmp_path, steps=100_000_000)
@@ -75,6 +79,21 @@ async def test_a_stop_that_was_asked_for_stays_in_order_and_one_more_says_what_i
     assert not runner.is_running() and checkpoints.newest(host.run) is None
 
 
+async def test_a_run_in_its_final_evaluation_can_only_be_stopped(tmp_path: Path) -> None:
+    (run,) = folder_of_runs(tmp_path, done="running")
+    app = MarioApp(open_run=run)
+    async with host_of(run, 1, "judging", []), app.run_test(size=(80, 24)) as pilot:
+        dashboard = await shown_as(pilot, DashboardScreen)
+        await until(pilot, lambda: "its best policy plays 0 of 0 fresh episodes" in text(dashboard, "header"), "it")
+        await until(pilot, lambda: dashboard.check_action("toggle_pause", ()) is None, "the keys")
+        assert "◎ judging" in text(dashboard, "header") and dashboard.check_action("stop", ())
+        await pilot.press("p")
+        await until(pilot, lambda: "Pause: done has trained" in said(app), "the reason")
+        await pilot.press("x")
+        assert "It ends without the result of its final evaluation." in await question(pilot)
+
+
+@pytest.mark.process
 async def test_pause_means_what_the_run_does_not_what_was_pressed_before(tmp_path: Path) -> None:
     host = start(tmp_path, steps=100_000_000)
     async with MarioApp(open_run=host.run, host=host).run_test(size=(80, 24)) as pilot:
@@ -90,6 +109,7 @@ async def test_pause_means_what_the_run_does_not_what_was_pressed_before(tmp_pat
 
 
 @pytest.mark.long
+@pytest.mark.process
 async def test_a_dashboard_that_a_living_host_has_dropped_connects_again(tmp_path: Path, notices: list[str]) -> None:
     with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "2000") as run:
         async with MarioApp(open_run=run).run_test(size=(80, 24)) as pilot:

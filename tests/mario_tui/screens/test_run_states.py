@@ -13,13 +13,13 @@ from engine.protocol.messages import Evaluation, Failed, Finished, Hello, Lanes
 from engine.runs.recording import read_recording
 from engine.runs.run import Run, end_state
 from mario_tui.app import MarioApp
-from mario_tui.data.program import program
-from mario_tui.headless_output import progress_line
-from mario_tui.widgets.charts.run_curves import Curves
-from mario_tui.widgets.charts.view import x_text
+from mario_tui.engine_command import program
+from mario_tui.headless import progress_line
+from mario_tui.widgets.charts.axes import x_text
+from mario_tui.widgets.charts.chart import Curves
 from mario_tui.widgets.panels.actors import COLUMNS
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel
-from mario_tui.widgets.preview import Preview
+from mario_tui.widgets.runs_table import Preview
 from tests.mario_tui.data.test_settings import write
 from tests.support.app import (
     RECORDING,
@@ -151,6 +151,15 @@ async def test_only_the_present_best_is_marked(tmp_path: Path) -> None:
         assert line.split()[0] == "200"
 
 
+async def test_to_look_at_a_run_that_had_failed_is_no_failure(tmp_path: Path) -> None:
+    app = MarioApp(ended(tmp_path, 2_000_000, Failed(reason="out of luck")))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "out of luck" in text(app.screen, "header"), "the reason")
+        await pilot.press("q")
+    assert app._print_outcome() == 0
+
+
+@pytest.mark.process
 async def test_a_paused_run_is_called_paused_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(tmp_path, "--rate", "50", "--lanes", "4", "--history", "20000") as run:
         app = MarioApp(run)
@@ -234,6 +243,7 @@ def test_returns_have_the_decimals_that_they_need() -> None:
     assert mean.text(msgspec.structs.replace(lane, mean_return=2.35)) == "2.35"
 
 
+@pytest.mark.process
 async def test_a_notice_covers_neither_charts_nor_log(tmp_path: Path) -> None:
     app = MarioApp(recorded_run(tmp_path))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:

@@ -19,8 +19,7 @@ from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.data import form
 from mario_tui.screens.compare import CompareScreen
-from mario_tui.widgets.preview import Preview
-from mario_tui.widgets.runs_table import RunsTable
+from mario_tui.widgets.runs_table import Preview, RunsTable
 from tests.support.app import RECORDING, record_of, shown_as, until
 from tests.support.form import focused
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import mario_tui.screens
+import mario_tui
 from mario_tui.app import MarioApp
 from mario_tui.screens.compare import CompareScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
 from tests.support.app import folder_of_runs, shown_as, table_of, until
 
-FILES = sorted(Path(mario_tui.screens.__file__).parent.glob("*.tcss"))
+FILES = sorted(Path(mario_tui.__file__).parent.glob("*/**/*.tcss"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

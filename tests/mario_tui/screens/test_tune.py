@@ -7,7 +7,7 @@ from textual.widgets import Input, Static
 
 from engine.protocol.commands import Set, Tunable
 from mario_tui.app import MarioApp
-from mario_tui.screens.tune import SETTINGS, TuneScreen
+from mario_tui.screens.dialogs import SETTINGS, TuneScreen
 from tests.support.app import shown_as, until
 
 NOW: dict[Tunable, float] = {"learning_rate": 5e-4, "epsilon_scale": 1.0, "beta": 0.4, "gamma": 0.9}

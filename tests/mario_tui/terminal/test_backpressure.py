@@ -6,7 +6,11 @@ import os
 import pty
 import tty
 
-from mario_tui.terminal.backpressure import is_full
+import pytest
+
+from mario_tui.terminal.output import is_full
+
+pytestmark = pytest.mark.process
 
 
 def test_only_a_terminal_that_nobody_reads_takes_no_more() -> None:

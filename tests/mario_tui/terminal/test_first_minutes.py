@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.program import Terminal, wait_until
 
+pytestmark = pytest.mark.process
+
 
 def test_home_offers_a_trained_mario_and_a_game_of_ones_own(tmp_path: Path) -> None:
     terminal = Terminal(cwd=tmp_path)

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +17,14 @@ from PIL import Image
 
 from engine.runs.run import Run
 from mario_tui.data.settings import settings_path
-from mario_tui.terminal.graphics import Graphics, Replies, choose
-from mario_tui.terminal.image_codes import PLACEHOLDER, iterm2_image, kitty_image, sixel_image
+from mario_tui.terminal.graphics import PLACEHOLDER, Graphics, Replies, choose, iterm2_image, kitty_image, sixel_image
 from tests.support.app import recorded_run
 from tests.support.images import CELL, REPLIES, decoded, image_commands, scaled
 from tests.support.program import Terminal, wait_until
 from tests.support.source import serving
 
 QUESTION = b"\x1b[c"
+REPLY = re.compile(r"\x1b[_P].*?\x1b\\|\x1b\[[\d;?]*[a-zA-Z]")
 DELETION = re.compile(rb"\x1b_Ga=d,d=I,i=(\d+),q=2\x1b\\")
 
 
@@ -61,6 +60,7 @@ def saved_picture(terminal: Terminal, run: Run) -> np.ndarray:
 
 
 @pytest.mark.parametrize("protocol", ["kitty", "sixel", pytest.param("iterm2", marks=pytest.mark.long)])
+@pytest.mark.process
 def test_the_terminal_gets_the_frame_that_is_shown_and_keeps_none(protocol: str, served: Run, tmp_path: Path) -> None:
     terminal = watching(served, tmp_path, REPLIES[protocol])
     wait_until(lambda: terminal.text() and image_commands(protocol, bytes(terminal.raw)), "an image")
@@ -98,6 +98,7 @@ def test_the_terminal_gets_the_frame_that_is_shown_and_keeps_none(protocol: str,
         assert rest.rindex(b"a=d") > rest.rfind(b"a=T")
 
 
+@pytest.mark.process
 def test_pictures_go_on_after_a_visit_to_another_dashboard_and_none_is_kept(served: Run, tmp_path: Path) -> None:
     recorded_run(served.path.parent)  # of the same game, so its comparison lists it
     terminal = watching(served, tmp_path, REPLIES["kitty"])
@@ -119,6 +120,7 @@ def test_pictures_go_on_after_a_visit_to_another_dashboard_and_none_is_kept(serv
     assert drawn == set(DELETION.findall(terminal.raw))
 
 
+@pytest.mark.process
 def test_a_terminal_without_images_gets_half_blocks(served: Run, tmp_path: Path) -> None:
     terminal = watching(served, tmp_path, REPLIES["text"])
     terminal.wait_for("▀▀▀")
@@ -129,6 +131,7 @@ def test_a_terminal_without_images_gets_half_blocks(served: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("how", ["setting", pytest.param("NO_COLOR", marks=pytest.mark.long)])
+@pytest.mark.process
 def test_whoever_wants_half_blocks_is_not_asked(
     how: str, served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +147,7 @@ def test_whoever_wants_half_blocks_is_not_asked(
     assert QUESTION not in terminal.raw
 
 
+@pytest.mark.process
 def test_keys_among_late_replies_are_keys_and_replies_are_not(served: Run, tmp_path: Path) -> None:
     terminal = watching(served, tmp_path, b"")
     terminal.wait_for("▀▀▀")
@@ -159,6 +163,7 @@ def test_keys_among_late_replies_are_keys_and_replies_are_not(served: Run, tmp_p
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 @pytest.mark.parametrize("passthrough", ["on", pytest.param("off", marks=pytest.mark.long)])
+@pytest.mark.process
 def test_in_tmux_kitty_gets_the_image_if_tmux_passes_it_on(passthrough: str, served: Run, tmp_path: Path) -> None:
     options = tmp_path / "tmux.conf"
     options.write_text(f"set -g allow-passthrough {passthrough}\n")
@@ -179,6 +184,7 @@ def test_in_tmux_kitty_gets_the_image_if_tmux_passes_it_on(passthrough: str, ser
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_play_draws_images(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path, replies=REPLIES["kitty"], cell=CELL)
     terminal.wait_for("lives 3", PLACEHOLDER)
@@ -225,26 +231,6 @@ def test_a_picture_of_many_colours_is_sent_with_fewer() -> None:
 # ---------------------------------------------------------------------------------------------- replies
 
 
-@settings(max_examples=60)
-@given(
-    protocol=st.sampled_from(["kitty", "sixel", "iterm2", "text"]),
-    typed=st.lists(st.sampled_from(["a", "q", "\x1b[A", "\x1b[6~", "\r", "é"]), min_size=5, max_size=5),
-    cuts=st.lists(st.integers(0, 80), max_size=4),
-)
-def test_replies_are_told_from_keys_wherever_the_input_is_cut(protocol: str, typed: list[str], cuts: list[int]) -> None:
-    parts = re.findall(r"\x1b[_P].*?\x1b\\|\x1b\[[\d;?]*[a-zA-Z]", REPLIES[protocol].decode())
-    text = "".join(key + reply for key, reply in zip(typed, [*parts, *[""] * 5], strict=False))
-    edges = [0, *sorted(cuts), len(text)]
-    # A key may be cut anywhere as well, but then after its escape it is taken for a key by itself.
-    edges = [edge for edge in edges if not text[:edge].endswith("\x1b")]
-    replies = Replies()
-    rest = "".join(replies.taken_from(text[low:high]) for low, high in pairwise(edges))
-    assert rest == "".join(typed)
-    assert replies.complete
-    found = choose("auto", replies, {"TERM": "xterm-256color"})
-    assert (found.protocol if found else "text") == protocol
-
-
 @pytest.mark.parametrize(
     ("said", "protocol"),
     [
@@ -261,7 +247,8 @@ def test_replies_are_told_from_keys_wherever_the_input_is_cut(protocol: str, typ
 )
 def test_the_protocol_is_chosen_by_what_the_terminal_says(said: str, protocol: str | None) -> None:
     replies = Replies()
-    assert replies.taken_from(said) == ""
+    for sequence in REPLY.findall(said):
+        replies.take(sequence)
     found = choose("auto", replies, {"TERM": "xterm-256color"})
     assert (found.protocol if found else None) == protocol
     by_hand = choose("sixel", replies, {})

@@ -11,7 +11,9 @@ from PIL import Image
 
 from engine.runtime.text import printable
 from mario_tui.data.settings import settings_path
-from tests.support.program import Terminal, nobody_is_left, wait_until
+from tests.support.program import Terminal, children_of, nobody_is_left, wait_until
+
+pytestmark = pytest.mark.process
 
 
 def step(terminal: Terminal) -> int:
@@ -155,7 +157,7 @@ def test_play_under_make_ends_with_its_terminal(tmp_path: Path) -> None:
 def test_a_crash_of_the_engine_is_told_on_a_restored_terminal(tmp_path: Path) -> None:
     terminal = Terminal("play", cwd=tmp_path, columns=120)
     terminal.wait_for("lives 3")
-    wait_until(lambda: psutil.Process(terminal.pid).children(), "the engine")[0].kill()
+    wait_until(lambda: children_of(psutil.Process(terminal.pid)), "the engine")[0].kill()
     assert terminal.wait() == 1
     last = bytes(terminal.raw).split(b"\x1b[?1049l")[-1].decode()
     assert "mario-tui: the game failed: the process of play crashed (killed by SIGKILL)" in last

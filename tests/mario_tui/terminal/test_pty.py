@@ -28,6 +28,8 @@ from tests.support.program import (
     wait_until,
 )
 
+pytestmark = pytest.mark.process
+
 
 def started(terminal: Terminal, folder: Path) -> Run:
     terminal.wait_for("● running", "steps/s")
@@ -182,6 +184,7 @@ def test_a_person_is_told_of_a_bad_cartridge(tmp_path: Path) -> None:
     assert f"mario-tui: error: {tmp_path}/none.nes: cannot be read" in terminal.text()
 
 
+@pytest.mark.usefixtures("executed")
 def test_first_paint_comes_before_the_engine(tmp_path: Path) -> None:
     """The screen stands while networks are built; how fast exactly is for the benchmark."""
     terminal = Terminal("--game", "mario", "--parallel-envs", "2", cwd=tmp_path)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.program import Terminal, wait_until
 
+pytestmark = pytest.mark.process
+
 ZOOMS = 20
 """Without what is tested here, two to nine were enough."""
 

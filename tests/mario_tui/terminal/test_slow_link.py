@@ -14,6 +14,8 @@ from engine.protocol.messages import Progress
 from tests.support.program import Terminal, next_event, wait_until
 from tests.support.source import serving
 
+pytestmark = pytest.mark.process
+
 _STALLED_STEPS = 20_000
 """Environment steps of the source while nobody reads: about five seconds."""
 

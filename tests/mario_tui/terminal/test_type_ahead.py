@@ -11,7 +11,7 @@ from textual.events import Key, Paste
 from textual.screen import Screen
 from textual.widgets import Input
 
-from mario_tui.terminal.type_ahead import TypeAheadApp
+from mario_tui.terminal.safe_app import TypeAheadApp
 from tests.support.app import until
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.runs.registry import delete_run
+from engine.runs.lookup import delete
 from engine.runs.run import Run
 from tests.support.program import PATIENCE_S, PROGRAM, FinishedRun, Terminal, run_program, the_run, wait_until
+
+pytestmark = pytest.mark.process
 
 
 def test_keys_typed_ahead_start_the_default_run(tmp_path: Path) -> None:
@@ -84,6 +86,15 @@ def test_a_dumb_terminal_is_one_line_and_status_2(
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_a_dumb_terminal_shows_the_progress_of_a_run_in_lines(tmp_path: Path) -> None:
+    options = ("--game", "snake", "--board", "5x5", "--parallel-envs", "2", "--steps", "100000000")
+    terminal = Terminal("--no-ui", *options, cwd=tmp_path, columns=200, term="dumb")
+    terminal.wait_for("running ", "epsilon")
+    terminal.send("\x03")
+    terminal.wait_for("done (received SIGINT)")
+    assert terminal.wait() == 0
+
+
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_made(tmp_path: Path) -> None:
     def full() -> None:  # every write to a file fails, as it does there
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -112,5 +123,5 @@ def test_a_run_dir_that_is_a_file_is_one_line(tmp_path: Path) -> None:
 def test_what_is_no_run_is_not_deleted(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("")
     with pytest.raises(Exception, match="not a run of mario-tui"):
-        delete_run(Run(tmp_path))
+        delete(Run(tmp_path))
     assert (tmp_path / "precious").exists()

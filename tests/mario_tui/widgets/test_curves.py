@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
 from rich.segment import Segment
+from textual.app import App, ComposeResult
 from textual.strip import Strip
 
 from engine.host.run_state import LANE_EPISODES, MAX_EPISODES, MAX_MARKS, RunState
-from engine.protocol.machine import GPU, System
-from engine.protocol.messages import Changed, Episode, Evaluation, Log, Phase, Point, Ready, Saved
-from mario_tui.data.feed import Snapshot
-from mario_tui.terminal.backpressure import Pace
-from mario_tui.widgets.base.braille import _DOTS, Canvas
-from mario_tui.widgets.base.line_widget import _last_difference
-from mario_tui.widgets.base.panel import bar, sparkline
-from mario_tui.widgets.charts.curve import Curve, gaps_in, nearest, reduced, smooth
-from mario_tui.widgets.charts.run_curves import Curves
-from mario_tui.widgets.charts.view import Window, x_text
+from engine.protocol.messages import GPU, Changed, Episode, Evaluation, Log, Phase, Point, Ready, Saved, System
+from mario_tui.data.run_status import Snapshot
+from mario_tui.terminal.picture import Pace
+from mario_tui.widgets.base.panel import _last_difference, bar, sparkline
+from mario_tui.widgets.charts.axes import ChartView, Window, x_text
+from mario_tui.widgets.charts.chart import Curves
+from mario_tui.widgets.charts.comparison import MARKERS, Comparison, Series
+from mario_tui.widgets.charts.curve import _DOTS, Canvas, Curve, gaps_in, nearest, reduced, smooth
 from mario_tui.widgets.panels.machine import MachinePanel
+from tests.support.app import until
 
 
 def point(env_steps: int, wall_s: float = 0.0, value: float = 1.0, loss: float = 1.0) -> Point:
@@ -143,6 +144,31 @@ def test_marks_say_what_happened_and_where() -> None:
         ],
     ).marks
     assert marks == [(10, "c"), (20, "e"), (30, "b"), (30, "!"), (30, "r"), (50, "d"), (60, "p")]
+
+
+def test_the_data_of_many_runs_are_nothing_for_the_garbage_collector() -> None:
+    """It stops everything while it goes through what it knows."""
+    curves = Curves([point(10, 1), point(20, 2)], [evaluation(20)])
+    gc.collect()
+    data = curves.points, curves.points[0], curves.evaluations, curves.evaluations[0], curves._steps, curves._wall
+    assert not any(map(gc.is_tracked, data))
+
+
+async def test_a_chart_with_many_curves_is_drawn_in_steps() -> None:
+    class Alone(App[None]):
+        def compose(self) -> ComposeResult:
+            yield chart
+
+    xs = (1.0, 2.0)
+    view, many = ChartView(reach=(1.0, 2.0)), [Series(f"run {at}", at, xs, xs, xs) for at in range(60)]
+    chart = Comparison("Return", view)
+    async with Alone().run_test(size=(80, 24)) as pilot:
+        chart.show(many[:1])
+        assert list(chart._steps()) == [] and "●" in str(chart.render())
+        chart.show(many)
+        assert len(list(chart._steps())) >= 30
+        await until(pilot, lambda: chart._drawing is None, "the whole chart")
+        assert MARKERS[59 % len(MARKERS)] in str(chart.render())
 
 
 def test_the_nearest_value_and_how_places_are_called() -> None:

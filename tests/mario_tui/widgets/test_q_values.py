@@ -10,12 +10,11 @@ import torch
 
 from engine.agents.exploration import epsilon_ladder
 from engine.config.reading import make_config
-from engine.emulators.protocol import SCREEN_SHAPE
 from engine.envs.factory import make_lanes
-from engine.protocol.messages import Thought
+from engine.protocol.messages import SCREEN_SHAPE, Thought
 from engine.runners.actor import Actor
-from engine.runners.frame_mailbox import FrameMailbox
-from mario_tui.widgets.panels.q_values import chosen, describe, observation_image
+from engine.runners.links import FrameMailbox
+from mario_tui.widgets.panels.game import chosen, describe, observation_image
 
 MARIO = ["noop", "right", "right+A", "right+B", "right+A+B"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mario_tui.widgets.charts.ticks import log_ticks, round_ticks, tick_labels, time_ticks, x_ticks
+from mario_tui.widgets.charts.axes import log_ticks, round_ticks, tick_labels, time_ticks, x_ticks
 
 ranges = st.tuples(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.emulators.nes import NesBatch, load_cartridge
-from engine.emulators.view import VIEWS
+from engine.console.nes import NesBatch, load_cartridge
+from engine.console.view import VIEWS
 from tests.support.nes.reference import NesPy
 
 START = 0x08

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.emulators.cartridge import installed_mario
-from engine.emulators.nes_py import power_on
+from engine.console.cartridge import installed_mario
+from engine.console.nes_py import power_on
 
 needs_nes_py_8 = pytest.mark.skipif(
     sys.version_info >= (3, 13),
@@ -21,7 +21,7 @@ class NesPy:
     """ram: uint8 [2048], live."""
 
     def __init__(self, rom: Path | None = None) -> None:
-        self._core = power_on(str(rom or installed_mario()))
+        self._core = power_on(rom or installed_mario())
         self.ram = self._core.ram_buffer()
         self._screen = self._core.screen_buffer()
 

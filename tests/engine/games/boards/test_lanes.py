@@ -11,7 +11,7 @@ import torch
 
 from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
-from engine.evaluation.episodes import play_episodes
+from engine.evaluation.policy import play_episodes
 from engine.games.boards.lanes import BoardLanes
 from engine.games.tetris.rules import TetrisLanes
 from engine.games.tetris.viewer import TetrisViewer
@@ -104,7 +104,7 @@ def test_changing_the_shaping_moves_no_tensor() -> None:
 @pytest.mark.parametrize("goes_round", [True, False])
 def test_a_board_of_snake_that_is_filled_is_cleared_and_a_crash_is_not(goes_round: bool) -> None:
     route = np.array([[1, 1, 1, 2], [0, 2, 3, 2], [0, 3, 0, 3]])  # through all cells and back
-    lanes = make_lanes(make_config({"game": "snake", "board": "4x3"}), LANES, threads=1, seed=3, once=True)
+    lanes = make_lanes(make_config({"game": "snake", "board": "4x3"}), LANES, threads=1, seed=3, evaluation=True)
 
     def act(obs: Any, masks: Any) -> Any:
         heads = obs[:, 0, 1].reshape(len(obs), -1).argmax(1)
@@ -115,7 +115,7 @@ def test_a_board_of_snake_that_is_filled_is_cleared_and_a_crash_is_not(goes_roun
 
 
 def test_only_lanes_whose_episode_counts_are_asked_for_actions() -> None:
-    lanes = make_lanes(make_config({"game": "tetris", "board": "6x8"}), LANES, threads=1, seed=3, once=True)
+    lanes = make_lanes(make_config({"game": "tetris", "board": "6x8"}), LANES, threads=1, seed=3, evaluation=True)
     asked: list[int] = []
 
     def act(obs: Any, masks: Any) -> Any:

@@ -9,14 +9,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from engine.config import joypad
-from engine.config.games import game_of
+from engine.config.capabilities import DOWN, LEFT, RIGHT, UP, A, B, Playable
+from engine.config.game import game_of
 from engine.evaluation.stepped_game import SteppedGame
 from engine.games.boards.lanes import Board, BoardLanes
 from engine.games.snake.rules import SnakeLanes
-from engine.games.tetris.drops import UPRIGHT, Drop, landings, turned
 from engine.games.tetris.person import HARD_DROP, HOLD, TetrisPerson, seconds_per_row
 from engine.games.tetris.rules import TetrisLanes
+from engine.games.tetris.viewer import UPRIGHT, Drop, landings, turned
 
 I, T = 0, 4  # noqa: E741
 TICKS_OF_A_ROW = 30  # on level 1
@@ -30,7 +30,9 @@ class Table:
 
     def __init__(self, game: str = "tetris", **options: object) -> None:
         self._presses: list[int] = []
-        played = game_of(game).game_of_person(self, **options)
+        described = game_of(game)
+        assert isinstance(described, Playable)
+        played = described.game_of_person(self, **options)
         assert isinstance(played, SteppedGame)
         self.game = played
         self.ended = False
@@ -101,7 +103,7 @@ def test_a_piece_falls_by_itself_and_can_be_moved_until_shortly_after_it_has_lan
     table.until(lambda: max(y for _, y in table.drop.cells) == 19)
     for _ in range(10):
         table.press()
-    table.press(joypad.LEFT)
+    table.press(LEFT)
     assert table.drop.column == start.column - 1
     landed = table.drop
     waited = table.until(lambda: table.game.steps == 1)
@@ -109,12 +111,26 @@ def test_a_piece_falls_by_itself_and_can_be_moved_until_shortly_after_it_has_lan
     assert {(x, y) for y, x in np.argwhere(table.filled())} == set(landed.cells)
 
 
+@pytest.mark.parametrize("keys", [(A, B), (LEFT, RIGHT)])
+def test_a_landed_piece_can_be_moved_fifteen_times(keys: tuple[int, int]) -> None:
+    table = Table(board="10x20")
+    table.until(lambda: table.drop == table.person._ghost)
+    moves = 0
+    while table.game.steps == 0:
+        before = table.drop
+        table.press(keys[moves % 2])
+        moves += table.drop != before
+        for _ in range(12):  # less than half a second
+            table.press()
+    assert moves == 15
+
+
 def test_a_hard_drop_and_a_soft_drop_place_the_piece_where_its_ghost_is() -> None:
     table = Table(board="10x20")
-    table.press(joypad.LEFT, joypad.LEFT, joypad.LEFT, joypad.LEFT, joypad.LEFT, joypad.LEFT)
+    table.press(LEFT, LEFT, LEFT, LEFT, LEFT, LEFT)
     assert table.drop.column == 0  # the wall
     bottom = 19 - table.drop.row - max(y for _, y in table.drop._replace(row=0).cells)
-    table.press(HARD_DROP, joypad.RIGHT)
+    table.press(HARD_DROP, RIGHT)
     assert table.game.steps == 1 and table.filled()[:, 0].any() and table.filled()[19].any()
     assert table.game.facts()["points"] == 2 * bottom
     middle = table.drop.column
@@ -122,17 +138,15 @@ def test_a_hard_drop_and_a_soft_drop_place_the_piece_where_its_ghost_is() -> Non
     assert table.drop.column == middle + 1  # a key after the drop is for the next piece
     for _ in range(20):
         if table.game.steps == 1:
-            table.press(joypad.DOWN)
+            table.press(DOWN)
     assert table.game.steps == 2 and int(table.game.facts()["points"]) > 2 * bottom
     assert table.filled().sum() == 8
 
 
-@pytest.mark.parametrize(
-    ("key", "by", "back"), [(joypad.UP, 1, joypad.B), (joypad.A, 1, joypad.B), (joypad.B, -1, joypad.A)]
-)
+@pytest.mark.parametrize(("key", "by", "back"), [(UP, 1, B), (A, 1, B), (B, -1, A)])
 def test_keys_turn_a_piece_both_ways(key: int, by: int, back: int) -> None:
     table = Table(board="10x20")
-    table.press(*[joypad.DOWN] * 4)
+    table.press(*[DOWN] * 4)
     start = table.drop
     table.press(key, back)
     assert table.drop == start
@@ -168,7 +182,7 @@ def test_a_piece_cannot_be_moved_below_others() -> None:
     table.arrange([1 << 8, 1 << 8, 0, 0, 0, 0, 0], T)
     table.until(lambda: table.drop.row >= 9)
     before = table.drop
-    table.press(*[joypad.LEFT] * 5)
+    table.press(*[LEFT] * 5)
     assert min(x for x, _ in table.drop.cells) >= 2 and table.drop.row == before.row
 
 
@@ -201,7 +215,7 @@ def test_a_bag_is_dealt_whole_also_with_a_held_piece() -> None:
     table.press(HOLD)
     seen.append(table.drop.piece)
     for column in (0, 2, 4, 6, 7):
-        table.press(*[joypad.LEFT] * 9, *[joypad.RIGHT] * column, HARD_DROP)
+        table.press(*[LEFT] * 9, *[RIGHT] * column, HARD_DROP)
         seen.append(table.drop.piece)
     assert sorted(seen) == list(range(7))
 
@@ -209,7 +223,7 @@ def test_a_bag_is_dealt_whole_also_with_a_held_piece() -> None:
 def test_lines_raise_points_and_level_and_pieces_fall_faster() -> None:
     table = Table(board="4x20")
     table.arrange([1 << 19, 1 << 19, 1 << 19, 0], I, lines=9)
-    table.press(joypad.UP, *[joypad.RIGHT] * 3, HARD_DROP)
+    table.press(UP, *[RIGHT] * 3, HARD_DROP)
     info = table.game.facts()
     assert (info["lines"], info["level"], info["height"]) == (10, 2, 3)
     assert info["points"] == 2 * 16 + 100
@@ -230,18 +244,18 @@ def test_a_snake_waits_for_the_first_key_and_goes_on() -> None:
     table = Table("snake", board="12x12")
     games = table.board
     assert isinstance(games, SnakeLanes)
-    table.press(joypad.A)  # means nothing here
+    table.press(A)  # means nothing here
     start = games.path(0)
     assert table.game.idle and table.game.steps == 0
-    table.press(joypad.LEFT if start[0] % 12 > 5 else joypad.RIGHT)
+    table.press(LEFT if start[0] % 12 > 5 else RIGHT)
     assert table.game.steps == 1 and games.path(0)[-1] - start[-1] in (-1, 1)
     table.until(lambda: table.game.steps == 3)
 
 
 def test_a_snake_does_not_turn_back_into_its_neck() -> None:
     table, random = Table("snake", board="4x4"), np.random.default_rng(0)
-    ahead = {1: joypad.RIGHT, 4: joypad.DOWN, -1: joypad.LEFT, -4: joypad.UP}
-    back = {joypad.RIGHT: joypad.LEFT, joypad.DOWN: joypad.UP, joypad.LEFT: joypad.RIGHT, joypad.UP: joypad.DOWN}
+    ahead = {1: RIGHT, 4: DOWN, -1: LEFT, -4: UP}
+    back = {RIGHT: LEFT, DOWN: UP, LEFT: RIGHT, UP: DOWN}
     tried = 0
     for episode in range(1, 200):
         table.ended = False
@@ -257,3 +271,21 @@ def test_a_snake_does_not_turn_back_into_its_neck() -> None:
             else:
                 table.press(int(random.choice(list(back))))
     assert tried > 20
+
+
+@pytest.mark.parametrize(("keys", "turns"), [((DOWN, LEFT), (12, -1)), ((DOWN, UP, LEFT), (-12, -1))])
+def test_a_snake_takes_two_turns_that_are_pressed_in_one_step(keys: tuple[int, ...], turns: tuple[int, int]) -> None:
+    """Opposite keys correct each other."""
+    table = Table("snake", board="12x12")
+    board = table.board
+    assert isinstance(board, SnakeLanes)
+    while not (1 < board.path(0)[-1] % 12 < 9 and 2 < board.path(0)[-1] // 12 < 9):
+        table.begin(table.game.steps + 2)
+    table.press(RIGHT)
+    heads = [board.path(0)[-1]]
+    table.press(*keys)
+    for steps in (2, 3):
+        while table.game.steps < steps:
+            table.press()
+        heads.append(board.path(0)[-1])
+    assert np.diff(heads).tolist() == list(turns)

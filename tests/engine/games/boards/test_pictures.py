@@ -11,12 +11,21 @@ from engine.agents.exploration import epsilon_ladder
 from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
 from engine.games.boards.lanes import BoardLanes
-from engine.games.boards.pictures import GROUND
+from engine.games.boards.viewers import GROUND
 from engine.games.snake.rules import SnakeLanes
 from engine.games.snake.viewer import SnakeViewer
-from engine.games.tetris.drops import Drop, entry, landing, landings
 from engine.games.tetris.rules import TetrisLanes
-from engine.games.tetris.viewer import COLOURS, UNSEEN, TetrisViewer, best_drops, draw_tetris
+from engine.games.tetris.viewer import (
+    COLOURS,
+    UNSEEN,
+    Drop,
+    TetrisViewer,
+    best_drops,
+    draw_tetris,
+    entry,
+    landing,
+    landings,
+)
 from engine.protocol.messages import Thought
 from engine.runners.actor import Actor
 

@@ -16,27 +16,30 @@ import gymnasium
 import msgspec
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from numpy.typing import NDArray
 
 from engine.config.fields import ConfigError
-from engine.config.reading import make_config
-from engine.emulators.protocol import SCREEN_SHAPE
+from engine.config.reading import dependent_changes, make_config
 from engine.envs.episode import LARGEST_RETURN
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
 from engine.errors import UserError
-from engine.games.gym import lanes as lanes_module
-from engine.games.gym.contract import check_unchanged, observed
+from engine.evaluation.policy import play_episodes
+from engine.games.gym import workers as workers_module
+from engine.games.gym.environment import check_unchanged, observed
+from engine.games.gym.lane import fitted
 from engine.games.gym.lanes import GymLanes
 from engine.games.gym.observations import Observations
-from engine.games.gym.options import FALLBACK_STEPS
-from engine.games.gym.pictures import fitted
+from engine.games.gym.options import FALLBACK_STEPS, View
 from engine.games.gym.spaces import CARTPOLE, parsed
-from engine.games.gym.view import View
-from engine.protocol.failures import HopelessError
-from tests.support.gym_envs import CORRIDOR, FAULTY, HERE, SIZE, SQUARES, Faulty
+from engine.protocol.framing import HopelessError
+from engine.protocol.messages import SCREEN_SHAPE
+from tests.support.gym_envs import CORRIDOR, CRASHING, FAULTY, HERE, SIZE, SQUARES, Faulty
 from tests.support.program import wait_until
+
+pytestmark = pytest.mark.process
 
 
 def lanes_of(game: str, lanes: int = 1, **options: Any) -> Lanes:
@@ -63,16 +66,48 @@ def _fresh() -> Iterator[None]:
     yield
 
 
-def test_only_environments_that_were_played_are_made_anew() -> None:
-    lanes = make_lanes(make_config({"game": SQUARES}), 2, threads=1, seed=0)
+@pytest.mark.parametrize(("env", "anew"), [(SQUARES, False), ("gym:MinAtar/Breakout-v1", True)])
+def test_only_environments_that_keep_an_action_and_were_played_are_made_anew(env: str, anew: bool) -> None:
+    lanes = make_lanes(make_config({"game": env}), 2, threads=1, seed=0)
     assert isinstance(lanes, GymLanes)
     made = [lane._env for lane in lanes._lanes]
     lanes.rewind()
     assert [lane._env for lane in lanes._lanes] == made
     first = lanes.reset()
     lanes.rewind()
-    assert not {*made} & {lane._env for lane in lanes._lanes}
+    assert (not {*made} & {lane._env for lane in lanes._lanes}) == anew
     assert np.array_equal(lanes.reset(), first)
+
+
+def test_an_evaluation_steps_no_lane_whose_episodes_are_over() -> None:
+    """Failed episodes do not count, so their lanes play on."""
+    lanes = make_lanes(make_config({"game": CRASHING}), 3, threads=1, seed=0, evaluation=True)
+    assert isinstance(lanes, GymLanes)
+    taken = [0, 0, 0]
+    for number, lane in enumerate(lanes._lanes):
+        lane.step = lambda action, number=number, step=lane.step: (  # type: ignore[method-assign, misc]
+            taken.__setitem__(number, taken[number] + 1), step(action)
+        )[1]  # fmt: skip
+    told = list[int]()
+    for _ in range(2):
+        lanes.rewind()
+        played = play_episodes(
+            lanes, lambda obs, masks: np.zeros(len(obs), np.int64), 4, on_episode=lambda _, steps: told.append(steps)
+        )
+        assert sorted(episode.lane for episode in played) == [0, 0, 1, 2] and {each.length for each in played} == {6}
+    assert taken[1] == taken[2] and taken[0] > taken[1] and told[-1] <= sum(taken)
+
+
+def test_an_environment_without_a_limit_has_one_in_evaluations() -> None:
+    assert lanes_of("gym:CliffWalking-v1")._lanes[0]._env.spec.max_episode_steps == FALLBACK_STEPS  # type: ignore
+    for env, limit in (("CliffWalking-v1", 5_000), ("MinAtar/Breakout-v1", FALLBACK_STEPS), ("CartPole-v1", 500)):
+        lanes = make_lanes(make_config({"game": f"gym:{env}"}), 1, threads=1, seed=0, evaluation=True)
+        assert lanes._lanes[0]._env.spec.max_episode_steps == limit  # type: ignore[attr-defined]
+    assert dependent_changes({"game": "gym:CliffWalking-v1"}) == [
+        "CliffWalking-v1 has no time limit: episodes end after 108,000 steps, in evaluations after 5,000; "
+        "--max-episode-steps sets another limit"
+    ]
+    assert not dependent_changes({"game": "gym:CliffWalking-v1", "max_episode_steps": 200})
 
 
 def test_actions_count_from_the_environments_first() -> None:
@@ -174,7 +209,7 @@ def test_small_differences_of_large_numbers_are_normalized_before_they_are_round
 def test_numbered_observations_may_begin_anywhere() -> None:
     spaces = msgspec.structs.replace(parsed(CARTPOLE), kind="one-hot", shape=(3,), first_observation=-1)
     seen = Observations(spaces, View((3,), "float32", 1))
-    assert [seen.checked(each).argmax() for each in (-1, 0, 1)] == [0, 1, 2]
+    assert [seen.checked(each)[0].argmax() for each in (-1, 0, 1)] == [0, 1, 2]
     with pytest.raises(UserError, match="an observation must be a whole number between -1 and 1, got 2"):
         seen.checked(2)
     with pytest.raises(UserError, match=r"got 0\.5"):
@@ -235,7 +270,7 @@ def test_a_picture_that_does_not_come_is_told(
     lanes = lanes_of(SQUARES)
     assert isinstance(lanes, GymLanes)
     come = threading.Event()
-    monkeypatch.setattr(lanes_module, "_SLOW_S", 0.0)
+    monkeypatch.setattr(workers_module, "_SLOW_S", 0.0)
     monkeypatch.setattr(lanes._lanes[0]._env.unwrapped, "render", lambda: come.wait())
     with caplog.at_level(logging.WARNING, "engine"), ThreadPoolExecutor(1) as pool:
         drawn = pool.submit(lanes.screen, 0)
@@ -244,6 +279,25 @@ def test_a_picture_that_does_not_come_is_told(
         finally:
             come.set()
         assert drawn.result().shape == SCREEN_SHAPE
+
+
+@pytest.mark.parametrize("way", ["at the end", "made anew"])
+def test_a_close_that_hangs_is_told(
+    way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lanes = lanes_of(CRASHING, 2, env_args='{"whole": 0}')
+    assert isinstance(lanes, GymLanes)
+    steps(lanes, 0, 3)
+    closed = threading.Event()
+    monkeypatch.setattr(workers_module, "_SLOW_S", 0.0)
+    monkeypatch.setattr(lanes._lanes[1]._env.unwrapped, "close", lambda: closed.wait())
+    with caplog.at_level(logging.WARNING, "engine"), ThreadPoolExecutor(1) as pool:
+        done = pool.submit(lanes.close if way == "at the end" else lambda: steps(lanes, 0, 1))
+        try:
+            wait_until(lambda: "Crashing-v0: lane 1, episode 1, close: no answer for" in caplog.text, "the warning")
+        finally:
+            closed.set()
+        done.result()
 
 
 @pytest.mark.usefixtures("_fresh")
@@ -259,11 +313,9 @@ def test_an_environment_that_can_not_be_made_anew_ends_the_run_with_the_reason()
         steps(lanes, 0, 2)
 
 
-def test_a_normalized_vector_has_mean_0_and_deviation_1() -> None:
-    lanes = lanes_of("gym:CartPole-v1", 16, normalize=True)
-    random = np.random.default_rng(0)
-    seen = np.concatenate([lanes.step(random.integers(0, 2, 16)).frames for _ in range(200)])
-    assert np.abs(seen.mean(0)).max() < 0.3 and np.abs(seen.std(0) - 1).max() < 0.3
+def test_frames_are_raw_where_the_network_normalizes() -> None:
+    raw, normalized = (lanes_of("gym:CartPole-v1", 2, normalize=each) for each in (False, True))
+    assert np.array_equal(raw.step(np.zeros(2, np.int64)).frames, normalized.step(np.zeros(2, np.int64)).frames)
 
 
 @pytest.mark.usefixtures("_fresh")
@@ -278,7 +330,7 @@ def test_the_loss_of_a_life_ends_what_is_learned_but_not_the_episode() -> None:
 @pytest.mark.usefixtures("_fresh")
 def test_evaluations_do_not_end_at_a_lost_life() -> None:
     config = make_config({"game": FAULTY, "env_args": '{"fault": "life", "good": 3}', "life_ends": True})
-    lanes = make_lanes(config, 1, threads=1, seed=0, once=True)
+    lanes = make_lanes(config, 1, threads=1, seed=0, evaluation=True)
     lanes.reset()
     assert not any(step.terminated[0] for step in steps(lanes, 0, 6))
 
@@ -307,6 +359,7 @@ def test_a_fault_cuts_the_episode_off_and_the_environment_is_made_anew(
     (line,) = (record.getMessage() for record in caplog.records)
     assert line.startswith("Faulty-v0: lane 0, episode ") and line.endswith(f": {said}; it is made anew")
     (cut,) = (step for step in played if (step.truncated & ~step.from_start).any())
+    assert cut.failed is not None and cut.failed.tolist() == [True, False]
     assert cut.rewards[0] == 0 and np.isfinite(cut.frames).all() and np.isfinite(cut.final_frames).all()
 
 
@@ -341,3 +394,46 @@ def test_every_episode_ends(env: str, limit: int) -> None:
     lanes = lanes_of(f"gym:{env}")
     assert isinstance(lanes, GymLanes) and lanes._lanes[0]._env.spec is not None
     assert lanes._lanes[0]._env.spec.max_episode_steps == limit
+
+
+SETTING = """
+import gymnasium, numpy as np, torch
+
+class Setting(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
+    def __init__(self):
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+    def reset(self, *, seed=None, options=None):
+        torch.set_num_threads(7)
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        torch.use_deterministic_algorithms(True)
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+gymnasium.register("Setting-v0", Setting)
+"""
+
+
+def test_what_an_environment_sets_for_all_of_pytorch_is_undone_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def settings() -> tuple[Any, ...]:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        return torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), deterministic
+
+    path, before = tmp_path / "setting.py", settings()
+    path.write_text(SETTING)
+    with caplog.at_level(logging.WARNING, "engine"):
+        lanes = lanes_of(f"gym:{path}:Setting-v0", 2)
+        assert settings() == before
+        steps(lanes, 0, 3)
+        assert settings() == before
+    said = [line.partition(":")[0] for line in caplog.messages if " calls " in line]
+    calls = (
+        "set_grad_enabled(False)",
+        "set_default_dtype(torch.float64)",
+        "set_num_threads(7)",
+        "use_deterministic_algorithms(True)",
+    )
+    assert said == [f"Setting-v0 calls torch.{call}" for call in calls]  # each once

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from engine.config.games import game_of
+from engine.config.capabilities import Playable
+from engine.config.game import game_of
 from engine.config.reading import make_config
 from engine.errors import UserError
-from engine.games.gym.keys import EnvironmentKeys, keys_of
-from engine.games.gym.spaces import CARTPOLE, Spaces, ask, parsed
-from engine.protocol.play import Press
+from engine.games.gym.spaces import CARTPOLE, EnvironmentKeys, Spaces, ask, keys_of, parsed
+from engine.protocol.results import Press
 from mario_tui.commands.play import run
 from tests.support.gym_envs import FAULTY
+
+pytestmark = pytest.mark.process
 
 ATARI = (
     "noop", "fire", "up", "right", "left", "down", "upright", "upleft", "downright", "downleft", "upfire", "rightfire",
@@ -71,7 +73,7 @@ def test_keys_that_the_environment_names_hold() -> None:
 
 
 def test_keys_of_pygame_get_the_names_of_the_terminal() -> None:
-    assert parsed(ask(("MountainCar-v0", "{}", "none", False))).keys == {"": 1, "left": 0, "right": 2}
+    assert parsed(ask((("MountainCar-v0", "{}", "none", False), 60.0))[0]).keys == {"": 1, "left": 0, "right": 2}
 
 
 @dataclass
@@ -84,6 +86,7 @@ class Person:
 
     def __post_init__(self) -> None:
         game = game_of("gym")
+        assert isinstance(game, Playable)
         self.keys = game.keys_of_person(make_config({"game": f"gym:{self.env}"}))
         self.game = game.game_of_person(self, env=self.env)
         self.game.begin(1, 3, None)

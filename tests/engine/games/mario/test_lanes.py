@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.config.joypad import A
-from engine.emulators.protocol import Emulator
-from engine.emulators.view import VIEWS, View
+from engine.config.capabilities import A
+from engine.console.protocol import Emulator
+from engine.console.view import VIEWS, View
 from engine.envs.lanes import VectorStep
 from engine.errors import UserError
 from engine.games.mario.lanes import MarioLanes, MarioStep, make_emulator, stage_starts
@@ -55,7 +55,8 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
         MarioTask(stage="random", actions="complex", sticky=0.25, view=VIEWS["84x84"], stall_steps=40),
         MarioTask(stage="game", actions="simple", stall_steps=25, frame_skip=3, sticky=0.25, noop_min=7),
         MarioTask(stage="8-4", view=View(16, 240, 0, 256, 61, 77), reward="classic"),
-        MarioTask(stage="2-2", swim_strokes=True, sticky=0.25, stall_steps=8),
+        MarioTask(stage="2-2", swim_strokes=True, sticky=0.25, stall_steps=3),
+        MarioTask(stage="1-2", actions="simple", sticky=0.5, sticky_frames=False, stall_steps=8),
     ],
     ids=lambda task: task.stage,
 )
@@ -65,7 +66,7 @@ def test_compiled_and_reference_steppers_are_equal(task: MarioTask) -> None:
 
 @pytest.mark.parametrize("stage", ["1-1", "2-2", "4-4"])
 def test_nes_py_plays_the_same_game(stage: str) -> None:
-    task = MarioTask(stage=stage, actions="simple", swim_strokes=True, stall_steps=10)
+    task = MarioTask(stage=stage, actions="simple", swim_strokes=True, sticky=0.25, stall_steps=10)
     native, nes_py = (MarioLanes(task, 2, seed=6, threads=2, emulator=name) for name in ("native", "nes-py"))
     assert assert_equal_play(native, nes_py, 110) > 0
 
@@ -128,12 +129,30 @@ def test_under_water_every_step_with_a_is_a_stroke_and_on_land_nothing_changes()
     assert heights("1-1", True) == heights("1-1", False)
 
 
-def test_sticky_actions_repeat_the_last_one() -> None:
-    env = MarioLanes(MarioTask(sticky=0.5, stall_steps=0), 64, seed=1)
+@pytest.mark.parametrize(("sticky_frames", "share"), [(True, 0.5**4), (False, 0.5)])
+def test_sticky_actions_repeat_the_last_one(sticky_frames: bool, share: float) -> None:
+    env = MarioLanes(MarioTask(sticky=0.5, sticky_frames=sticky_frames, stall_steps=0), 400, seed=1)
     env.reset()
-    env.step(np.zeros(64, np.int64))
-    env.step(np.full(64, RIGHT_B))
-    assert 16 < int((env.book[:, BUTTONS] == 0).sum()) < 48
+    env.step(np.zeros(400, np.int64))
+    env.step(np.full(400, RIGHT_B))
+    repeated = (env.book[:, BUTTONS] == 0).mean()
+    assert abs(repeated - share) < 4 * (share * (1 - share) / 400) ** 0.5
+
+
+def test_actions_are_sticky_in_each_frame() -> None:
+    """A step of four frames is four steps of one frame."""
+    whole, frames = (
+        MarioLanes(MarioTask(sticky=0.25, frame_skip=skip, stall_steps=0), 8, seed=1, restart=False) for skip in (4, 1)
+    )
+    random = np.random.default_rng(0)
+    whole.reset()
+    frames.reset()
+    for _ in range(20):
+        actions = random.integers(0, whole.actions, 8)
+        whole.step(actions)
+        for _ in range(4):
+            frames.step(actions)
+        assert np.array_equal(whole.emulator.ram, frames.emulator.ram)
 
 
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])

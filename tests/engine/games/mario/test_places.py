@@ -84,11 +84,13 @@ def test_in_training_a_maze_that_moves_mario_back_ends_the_episode_like_death(st
 
 def test_the_classic_reward_does_not_end_at_mazes() -> None:
     ends = {
-        reward: make_lanes(RunConfig.of(stage="4-4", reward=reward), 1, threads=1, seed=0, once=once).task.ends_at_loops  # type: ignore[attr-defined]
-        for reward, once in (("progress", False), ("classic", False))
+        reward: make_lanes(
+            RunConfig.of(stage="4-4", reward=reward), 1, threads=1, seed=0, evaluation=evaluation
+        ).task.ends_at_loops  # type: ignore[attr-defined]
+        for reward, evaluation in (("progress", False), ("classic", False))
     }
     assert ends == {"progress": True, "classic": False}
-    evaluation = make_lanes(RunConfig.of(stage="4-4"), 1, threads=1, seed=0, once=True)
+    evaluation = make_lanes(RunConfig.of(stage="4-4"), 1, threads=1, seed=0, evaluation=True)
     assert not evaluation.task.ends_at_loops  # type: ignore[attr-defined]
 
 
@@ -136,6 +138,15 @@ def test_after_a_lost_life_and_in_the_next_stage_everything_is_paid_again() -> N
         assert walker.progress(0xA000, 40, 500) == 460
         walker.ram[address] += 1
         assert walker.progress(0xA000, 40, 500) == 460
+
+
+def test_the_furthest_place_is_that_of_the_last_stage_whatever_lives_were_lost() -> None:
+    for address, furthest in ((0x075A, 500), (0x075C, 300), (0x075F, 300)):  # lives, stage, world
+        walker = Walker()
+        walker.progress(0xA000, 40, 500)
+        walker.ram[address] += 1
+        walker.progress(0xA000, 40, 300)
+        assert walker.book[rules.FURTHEST] == furthest
 
 
 def test_what_lies_left_of_the_start_is_not_far() -> None:

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config.games import game_of
+from engine.config.game import game_of
 from engine.envs.episode import EpisodeRecord
 from engine.evaluation.policy import load_policy
+from engine.games.mario.actions import STAGES
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
-from engine.games.mario.stages import STAGES
 from engine.games.mario.task import MarioTask
 from engine.protocol.messages import PROTOCOL, Evaluation, Hello, Lanes, TaskRecord
 from engine.runners.actor import Actor
-from engine.runners.coordination.stats.lanes import LaneStats
+from engine.runners.coordination.stats import LaneStats
 from engine.runners.shared_state import SharedState
 from engine.runs import checkpoints
 from engine.runs.checkpoint_state import KeptLane, KeptTask
-from mario_tui.data.feed import Snapshot
+from mario_tui.data.run_status import Snapshot
 from mario_tui.widgets.panels.evaluations import EvaluationsPanel
 from tests.support.policy_files import shipped
 
@@ -151,12 +151,3 @@ def test_the_best_stages_are_shown_if_there_is_no_room_for_all() -> None:
     assert len(shown) == panel.rows
     assert Counter(line[:3] for line in shown)["8-4"] == 1
     assert "31 more" in "\n".join(shown) or "30 more" in "\n".join(shown)
-
-
-def test_the_best_of_a_lane_in_a_checkpoint_of_an_earlier_version_is_kept() -> None:
-    said = '{"episodes": 3, "best": 900.5, "best_x": 1204, "best_score": 400, "clears": 1, "returns": [900.5]}'
-    board = LaneStats(OUTCOME, 1, 1)
-    board.load_state([msgspec.json.decode(said, type=KeptLane)], {})
-    (lane,) = board.lanes(np.zeros(1))
-    assert (lane.episodes, lane.best_return, lane.clears) == (3, 900.5, 1)
-    assert OUTCOME.named(lane.best_results) == {"x_pos": 1204, "score": 400, "time_left": 0}

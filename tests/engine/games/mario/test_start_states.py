@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from engine.config.fields import ConfigError
 from engine.config.run_config import RunConfig
-from engine.emulators.nes import NesBatch
+from engine.console.nes import NesBatch
 from engine.envs.episode import ended_episodes
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import VectorStep
@@ -186,7 +186,7 @@ def test_a_curriculum_and_evaluations_begin_at_the_true_starts() -> None:
     for _ in walk(env, 500):
         seen |= set(starts(env).tolist())
     assert {0, 1} < seen
-    evaluation = make_lanes(config, 8, threads=1, seed=1, once=True)
+    evaluation = make_lanes(config, 8, threads=1, seed=1, evaluation=True)
     assert isinstance(evaluation, MarioLanes)
     assert evaluation._own_starts is None
 

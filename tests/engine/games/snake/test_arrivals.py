@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.games.boards.lanes import in_frame
-from engine.games.snake.arrivals import CUDA_SEARCH, Arrivals, arrivals
+from engine.games.snake.network import CUDA_SEARCH, Arrivals, arrivals
 from engine.games.snake.rules import MOVES, SnakeLanes
 from tests.support.cuda_on_cpu import run_on_cpu
 from tests.support.games.players import towards_fruit
@@ -46,6 +46,7 @@ def plain_arrivals(board: np.ndarray, move: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("height", "width"), [(6, 6), (5, 9)])
+@pytest.mark.process
 def test_all_forms_find_what_a_plain_search_finds(height: int, width: int) -> None:
     search = Arrivals(height, width)
     for steps in (3, 60, 200):

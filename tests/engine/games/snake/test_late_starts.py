@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.games.gymnasium_api.boards import SnakeVectorEnv
-from engine.games.snake.late_starts import closed_way
-from engine.games.snake.rules import MOVES, SnakeLanes
+from engine.games.snake.rules import MOVES, SnakeLanes, closed_way
 
 BODY, HEAD, TAIL, FRUIT, ORDER = range(5)
 
@@ -127,14 +125,3 @@ def test_a_reset_begins_at_the_start_whatever_was_played_before(compiled: bool) 
     env.reset()
     assert not env.scores.any()
     assert env.step(wall).from_start.all()
-
-
-def test_the_score_of_a_late_start_counts_the_fruits_of_its_snake() -> None:
-    env = SnakeVectorEnv(64, height=6, width=6, late_starts=0.9)
-    env.reset(seed=0)
-    for _ in range(8):
-        frames, *_, infos = env.step(np.zeros(64, np.int64))
-        assert np.array_equal(infos["score"], (frames[:, BODY] > 0).sum((1, 2)) - 1)
-    assert infos["score"].max() > 10
-    frames, infos = env.reset()
-    assert not infos["score"].any()

@@ -1,4 +1,4 @@
-"""What Catch is for a run: its options, and what follows from them."""
+"""What Catch is for a run: its options, and what follows from them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.config.capabilities import LEFT, RIGHT, PersonKeys
 from engine.config.fields import ConfigError, option
-from engine.config.following import Following
-from engine.config.game import Game, GameOptions, PersonKeys, Preset, Spec
-from engine.config.joypad import LEFT, RIGHT
+from engine.config.game import Game, GameOptions, Preset, Spec
+from engine.config.reading import Following
 from engine.config.run_config import RunConfig
 from engine.envs.played_game import PersonControls, PlayedGame
-from engine.evaluation.stepped_game import game_of_person
 from engine.protocol.outcome import Goal, Outcome, Result
-from plugin_catch.lanes import ACTIONS, CatchLanes
+
+ACTIONS = ("left", "stay", "right")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatchOptions(GameOptions):
-    board: str = option("5x6", "environment", "board size in cells, width x height", metavar="WxH")
-    paddle: int = option(2, "environment", "width of the paddle in cells", low=1, high=20)
-    balls: int = option(20, "environment", "balls of an episode, which a missed one ends", low=1, high=1000)
-    brain: str = option("mlp", "learning", "grid: convolutions; mlp: two layers", choices=("grid", "mlp"))
+    board: str = option(
+        "5x6", "environment", "board size in cells, width x height", metavar="WxH", roles=("task", "network", "policy")
+    )
+    paddle: int = option(2, "environment", "width of the paddle in cells", low=1, high=20, roles=("task", "policy"))
+    balls: int = option(
+        20, "environment", "balls of an episode, which a missed one ends", low=1, high=1000, roles=("task", "policy")
+    )
+    brain: str = option(
+        "mlp", "learning", "grid: convolutions; mlp: two layers", choices=("grid", "mlp"), roles=("network",)
+    )
 
 
 class Catch(Game):
     name = "catch"
     options = CatchOptions
     tasks = "board"
-    task_options = ("board", "paddle", "balls")
-    network_options = ("board", "brain")
+    outcome = Outcome((Result("caught", "caught"),), Goal("complete", "complete game"), judged_by="caught")
     networks = ("grid", "mlp")
     own_networks = {"mlp": "plugin_catch.network:make_mlp"}
-    policy_options = ("board", "paddle", "balls")
-    outcome = Outcome((Result("caught", "caught"),), Goal("complete", "complete game"), judged_by="caught")
     presets = {"catch-wide": Preset("a wide board", {"game": "catch", "board": "9x9", "steps": 20_000})}
-    person_keys = PersonKeys(
-        {"left": LEFT, "a": LEFT, "right": RIGHT, "d": RIGHT}, {"arrows or A and D": "move the paddle"}
-    )
+    lanes = "plugin_catch.lanes:make_lanes"
     steps_per_s = 4.0
-    sample_bytes = 200
 
     def defaults(self) -> Mapping[str, Any]:
         return {
@@ -49,17 +49,17 @@ class Catch(Game):
         }  # fmt: skip
 
     def check(self, config: RunConfig) -> None:
-        width, _ = _size(config.value("board"))
+        width, _ = size_of(config.value("board"))
         if config.value("paddle") > width:
             raise ConfigError("paddle", f"must be at most the board's width, {width}, got {config.value('paddle')}")
 
     def follow(self, following: Following) -> None:
-        width, _ = _size(following.values["board"])
+        width, _ = size_of(following.values["board"])
         following.at_most("paddle", width, "board")
 
     def spec(self, config: RunConfig) -> Spec:
-        width, height = _size(config.value("board"))
-        return Spec((2, height, width), len(ACTIONS), stack=1, hold=1, masked=False)
+        width, height = size_of(config.value("board"))
+        return Spec((2, height, width), len(ACTIONS))
 
     def action_names(self, config: RunConfig) -> list[str]:
         return list(ACTIONS)
@@ -67,26 +67,27 @@ class Catch(Game):
     def network(self, config: RunConfig) -> str:
         return str(config.value("brain"))
 
-    def tasks_of(self, value: str) -> tuple[str, ...]:
-        return (value,)
-
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {"board": metadata["board"], "brain": metadata["network"]}
 
-    def make_lanes(self, config: RunConfig, lanes: int, *, seed: int, **_: Any) -> CatchLanes:
-        return self.lanes_of_policy({name: config.value(name) for name in self.policy_options}, lanes, seed=seed)
+    # A person can play it.
 
-    def lanes_of_policy(self, metadata: Mapping[str, Any], lanes: int, *, seed: int, **_: Any) -> CatchLanes:
-        width, height = _size(metadata["board"])
-        return CatchLanes(lanes, width, height, paddle=metadata["paddle"], balls=metadata["balls"], seed=seed)
+    person_options: Mapping[str, Any] = {}
+    other_keys = ""
+
+    def keys_of_person(self, config: RunConfig) -> PersonKeys:
+        return PersonKeys(
+            {"left": LEFT, "a": LEFT, "right": RIGHT, "d": RIGHT}, {"arrows or A and D": "move the paddle"}
+        )
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
+        from engine.evaluation.stepped_game import game_of_person
         from plugin_catch.person import CatchPerson
 
         return game_of_person(self, CatchPerson, controls, **others)
 
 
-def _size(board: str) -> tuple[int, int]:
+def size_of(board: str) -> tuple[int, int]:
     sides = board.split("x")
     if len(sides) != 2 or not all(side.isdecimal() and 2 <= int(side) <= 20 for side in sides):
         raise ConfigError("board", f"must be WIDTHxHEIGHT, both 2 to 20, got {board!r}")

@@ -6,20 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from engine.config.game import Spec
-from engine.envs.lanes import VectorStep
+from engine.config.run_config import RunConfig
+from engine.envs.lanes import Lanes, VectorStep
+from plugin_catch.game import size_of
 
-ACTIONS = ("left", "stay", "right")
+
+def make_lanes(config: RunConfig, lanes: int, *, seed: int, **_: Any) -> CatchLanes:
+    """See `engine.envs.factory.MakeLanes`."""
+    return CatchLanes(config, lanes, seed)
 
 
-class CatchLanes:
+class CatchLanes(Lanes):
     """A ball falls by a cell a step. A caught one is a reward of 1, and the next one falls; a missed one ends the
     episode. The last ball cuts it off, because observations don't show how many are left."""
 
-    def __init__(self, lanes: int, width: int, height: int, *, paddle: int, balls: int, seed: int) -> None:
-        self.lanes, self.masks = lanes, None
-        self.spec = Spec((2, height, width), len(ACTIONS), stack=1, hold=1, masked=False)
-        self._width, self._height, self._paddle, self._balls, self._seed = width, height, paddle, balls, seed
+    def __init__(self, config: RunConfig, lanes: int, seed: int) -> None:
+        self.lanes, self.spec, self._seed = lanes, config.spec, seed
+        self._width, self._height = size_of(config.value("board"))
+        self._paddle, self._balls = config.value("paddle"), config.value("balls")
         self._drawn = 0
         """Random numbers depend on the seed and how often some were drawn."""
         self._row, self._column, self._at, self._caught, self._length = np.zeros((5, lanes), np.int64)
@@ -50,9 +54,6 @@ class CatchLanes:
             lengths=lengths,
             results=total[:, None].astype(float),
             success=done,
-            from_start=np.ones(self.lanes, bool),
-            tasks=np.full(self.lanes, -1),
-            game_frames=0,
         )
 
     def _begin(self, which: np.ndarray) -> None:
@@ -99,7 +100,3 @@ class CatchLanes:
 
     def task_of(self, lane: int) -> str:
         return f"{self._width}x{self._height}"
-
-    def set_curriculum_level(self, level: float) -> None: ...
-    def spread_starts(self) -> None: ...
-    def close(self) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.config.joypad import LEFT, RIGHT
+from engine.config.capabilities import LEFT, RIGHT
 from engine.envs.lanes import Lanes
 from engine.evaluation.stepped_game import PersonPlayer
 

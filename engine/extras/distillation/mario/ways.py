@@ -1,0 +1,457 @@
+"""Finds ways to the flag of a stage: in the user's cache, or by a search, which takes minutes.
+
+The search looks for one way that works from as many starts as possible: one answer for all of them is what a network
+learns easily. A way is explored from one start (plan_search.py) and then changed wherever
+it fails from another. Pauses that it does not need are removed. While this goes on, standing still for a few
+environment steps is a mistake like death: how long Mario has stood still can't be seen, so it can't be learned.
+
+In the cache a file `$XDG_CACHE_HOME/mario-tui/ways/STAGE-DIGEST.json` (or `~/.cache`) is a list of actions. Whoever
+reads it must play them to see whether they still lead to a flag.
+
+Guided episodes: they begin with actions of a way to the flag that a search has found, then the agent takes over.
+
+So the agent plays in all parts of a stage from the beginning, from states to which its own starts lead (jump-start
+reinforcement learning, Uchendu et al. 2023, arXiv:2204.02372). The replay also holds the ways themselves, as it would
+hold the games of an expert.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config.run_config import RunConfig
+from engine.envs.lanes import Lanes
+from engine.errors import UserError
+from engine.extras.distillation.mario.plan_search import PLANS, Archive, PlanSearch, Way
+from engine.games.mario.actions import STAGES, stages_of
+from engine.games.mario.factory import make_task
+from engine.games.mario.lanes import LaneState, MarioLanes
+from engine.games.mario.options import options_of
+from engine.games.mario.task import MarioTask
+from engine.runtime.files import private_folder, write_if_possible
+from engine.runtime.formats import read_json
+from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, restore_generator, stored_array
+from engine.runtime.threads import thread_budget
+
+_MAX_BYTES = 1_000_000
+_SEARCH = 2
+"""Version of the search. A way that another version found is not used: it might lead to another student."""
+
+
+class WayCache:
+    """The file for the way of one search.
+
+    Args:
+        stage: where the way leads to the flag.
+        task: its actions, frame skip, strokes and no-ops matter.
+        seed: of the search.
+    """
+
+    def __init__(self, stage: str, task: MarioTask, seed: int) -> None:
+        asked = [_SEARCH, task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
+        asked += ["strokes"] * task.swim_strokes
+        digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+        self._file = private_folder("CACHE", "ways") / f"{stage}-{digest}.json"
+        self._actions = len(task.action_names)
+
+    def load(self) -> NDArray[np.int64] | None:
+        """The actions [steps], or None if there are none, or not such as this task has."""
+        try:
+            actions = read_json(self._file, list[int], _MAX_BYTES, links=True)
+        except (OSError, ValueError):
+            return None
+        return np.array(actions) if actions and all(0 <= action < self._actions for action in actions) else None
+
+    def save(self, actions: NDArray[np.int64]) -> None:
+        """Keep actions [steps], if the cache can be written."""
+        write_if_possible(self._file, json.dumps(actions.tolist()).encode())
+
+
+_STILL_STEPS = (8, 20)
+"""Environment steps without progress that are a mistake. 20 is tried where 8 are not enough to find a good way."""
+_WAYS, _ENOUGH = 2, 0.95
+"""Ways that are searched with each limit, and the share of the starts from which a way must lead to the flag to end the
+search at once. Otherwise the one that leads there from most starts is used."""
+_WORTH_A_WAIT = 0.1
+"""Share of the starts by which a way with the higher limit must be better than one with the lower limit."""
+_BACK, _AHEAD, _SAMPLED_STARTS = (12, 24, 48, 96), 30, 12
+"""Environment steps before a mistake at which a way is changed, that must be survived after it, and from how many
+starts changes are tried."""
+_CHANGES = 100
+"""Changes after which a way is used as it is."""
+_PAUSE = 4
+"""Environment steps between one advance and the next that may stay in a way."""
+_CUTS = 8
+"""Ways to shorten a pause that are tried from all starts."""
+
+
+def find_way(
+    search: PlanSearch, stage: str, starts: Sequence[LaneState], stopped: Callable[[], bool] = lambda: False
+) -> Way | None:
+    """A way to the flag from as many starts of a stage as possible: the best so far if the search was stopped, None if
+    there is none. It is the same for the same seed of `search`, whatever was searched before."""
+    best, highest = None, 0.0
+    for still_steps, handicap in zip(_STILL_STEPS, (0.0, _WORTH_A_WAIT), strict=True):
+        adaptation = WayAdaptation(search, starts, still_steps, stopped)
+        for number in range(_WAYS):
+            search.on_progress("looking for a way")
+            random = np.random.default_rng((search.seed, STAGES.index(stage), number))
+            exploration = Archive(starts[len(starts) // 2], search.trials(PLANS, still_steps), search.plans, random)
+            actions = exploration.search(stopped)
+            if actions is None:
+                break  # a second exploration would hardly reach the flag either
+            actions = adaptation.without_pauses(adaptation.adapted(actions))
+            share = float(adaptation.clears(actions).mean())
+            if share >= _ENOUGH:
+                return search.way_of(actions, starts)
+            if best is None or share - handicap > highest:
+                best, highest = actions, share - handicap
+        if stopped():
+            break
+    return None if best is None else search.way_of(best, starts)
+
+
+class WayAdaptation:
+    """Changes actions so that they lead to the flag from other starts too.
+
+    Args:
+        search: tries the changes.
+        starts: where the actions are to begin.
+        still_steps: environment steps without progress that are a mistake.
+        stopped: asked before every change. What was reached until then is the result.
+    """
+
+    def __init__(
+        self, search: PlanSearch, starts: Sequence[LaneState], still_steps: int, stopped: Callable[[], bool]
+    ) -> None:
+        self._search, self._starts, self._still_steps, self._stopped = search, starts, still_steps, stopped
+        self._all = search.trials(len(starts), still_steps)
+
+    def clears(self, actions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[starts]: whether actions [steps] lead to the flag from there."""
+        return self._all.run_from_each(self._starts, actions).clears
+
+    def adapted(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Actions [steps] to the flag, changed so that they lead there from as many of the starts as possible."""
+        random = np.random.default_rng((self._search.seed, actions.size))
+        best, most, length = actions, 0, actions.size
+        lost = np.zeros(len(self._starts), np.bool_)  # starts for which no change was found
+        for _ in range(_CHANGES):
+            if self._stopped():
+                break
+            tried = self._all.run_from_each(self._starts, actions)
+            if tried.clears.sum() > most:
+                best, most = actions[: tried.lengths[tried.clears].max()], int(tried.clears.sum())
+            failed = ~tried.clears & ~lost
+            if not failed.any():
+                break
+            end = int(tried.lengths[failed].min())
+            self._search.on_progress(f"adapting a way, step {end} of {length}")
+            for back in _BACK:
+                if self._stopped():
+                    return best
+                changed = self._changed(actions, max(0, end - back), end, failed, random)
+                if changed is not None:
+                    actions = changed
+                    break
+            else:
+                lost |= failed & (tried.lengths == end)
+        return best
+
+    def without_pauses(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Actions [steps] without steps during which Mario stands still, wherever they can be left out and as many of
+        the starts still lead to the flag. A student that learns to stand still can't see when to go on."""
+        clears = self.clears(actions)
+        first, at = self._starts[int(clears.argmax())], 0
+        while (pause := self._pause(actions, first, at)) is not None and not self._stopped():
+            for shorter in itertools.islice(self._shortened(actions, first, *pause), _CUTS):
+                if self.clears(shorter).sum() >= clears.sum():
+                    actions = shorter
+                    break
+            else:
+                at = pause[0]
+        return actions
+
+    def _changed(
+        self,
+        actions: NDArray[np.int64],
+        at: int,
+        end: int,
+        failed: NDArray[np.bool_],
+        random: np.random.Generator,
+    ) -> NDArray[np.int64] | None:
+        """Actions changed from step `at` on, after which Mario survives step `end` from more of the starts; None if no
+        change was found."""
+        alive = self._all.run_from_each(self._starts, actions[:at]).alive
+        states = [self._all.env.lane_state(lane) for lane in range(len(self._starts))]
+        groups = [np.flatnonzero(alive & which) for which in (failed, ~failed)]
+        sizes = [group.size for group in groups]
+        picked = [random.permutation(group)[: _SAMPLED_STARTS // 2] for group in groups]
+        drawn = np.concatenate(picked)
+        if not picked[0].size:
+            return None
+        steps = end - at + _AHEAD
+        plans = self._search.variants(actions[at:], 0, steps, random)
+        tried = self._search.trials(len(plans) * drawn.size, self._still_steps).run(
+            [states[index] for _ in plans for index in drawn.tolist()], np.repeat(plans[:, :steps], drawn.size, axis=0)
+        )
+        survive = (tried.alive & (tried.gains > 0)) | tried.clears
+        shares = np.split(survive.reshape(len(plans), -1), [picked[0].size], axis=1)
+        expected = sum(
+            share.mean(1) * size for share, size in zip(shares, sizes, strict=True) if share.shape[1]
+        )  # starts from which Mario survives
+        gains = np.where(survive, tried.gains, 0).reshape(len(plans), -1).mean(1)
+        chosen = int(np.lexsort((gains, expected))[-1])  # the fastest: how long Mario has waited can't be seen
+        return np.concatenate((actions[:at], plans[chosen])) if expected[chosen] > expected[0] else None
+
+    def _shortened(
+        self, actions: NDArray[np.int64], start: LaneState, begin: int, end: int
+    ) -> Iterator[NDArray[np.int64]]:
+        """Actions without some of their steps from `begin` to `end`, the most first, that lead to the flag from a
+        start. Ends when stopped."""
+        trials = self._search.trials(1, self._still_steps)
+        for size in range(end - begin, 0, -1):
+            for at in range(begin, end - size + 1):
+                if self._stopped():
+                    return
+                shorter = np.delete(actions, slice(at, at + size))
+                if trials.run_from_each([start], shorter).clears[0]:
+                    yield shorter
+
+    def _pause(self, actions: NDArray[np.int64], start: LaneState, after: int) -> tuple[int, int] | None:
+        """Return where Mario first needs more than `_PAUSE` steps to get further on the way from a start, after step
+        `after`: the steps that follow the last one that began further than before, from begin to end. None if he never
+        does."""
+        way = self._search.way_of(actions, [start])
+        if way is None:
+            return None
+        for begin, end in itertools.pairwise([*np.flatnonzero(way.advances()).tolist(), way.xs.size]):
+            if begin >= after and end - begin > _PAUSE:
+                return begin + 1, end
+        return None
+
+
+def way_to_flag(
+    stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
+) -> Way | None:
+    """A way to the flag from as many starts of a stage as possible. If it was stopped: the best so far, or None.
+
+    Args:
+        stage: one of `STAGES`.
+        task: actions, frame skip and no-ops of the starts.
+        search: takes half a minute to several minutes, if the cache has no way.
+        rom: cartridge file; None for the one in gym-super-mario-bros.
+        stopped: asked several times a second.
+
+    Raises `UserError` if there seems to be none.
+    """
+    return _way(stage, task, search, list(starts_of(dataclasses.replace(task, stage=stage), rom).values()), stopped)
+
+
+def _way(
+    stage: str, task: MarioTask, search: PlanSearch, starts: Sequence[LaneState], stopped: Callable[[], bool]
+) -> Way | None:
+    """`way_to_flag` from these starts."""
+    cache = WayCache(stage, task, search.seed)
+    known = cache.load()
+    way = None if known is None else search.way_of(known, starts)
+    if way is not None:
+        return way
+    way = find_way(search, stage, starts, stopped)
+    if stopped():
+        return way
+    if way is None:
+        raise UserError(f"{stage}: the search found no way to the flag")
+    cache.save(way.actions)
+    return way
+
+
+def ways_to_flag(
+    stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
+) -> dict[int, NDArray[np.int64]]:
+    """Actions [steps] to the flag for each start (`start_of`) from which the way of `way_to_flag` could be repaired."""
+    starts = starts_of(dataclasses.replace(task, stage=stage), rom)
+    way = _way(stage, task, search, list(starts.values()), stopped)
+    if way is None:
+        return {}
+    repaired: dict[int, NDArray[np.int64]] = {}
+    for number, (start, state) in enumerate(starts.items()):
+        search.on_progress(f"ways from {len(repaired)} of the first {number} of {len(starts)} starts")
+        actions = search.repaired(way, state, stopped)
+        if actions is not None:
+            repaired[start] = actions
+    return repaired
+
+
+def start_of(ram: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """A number for the start of each lane [lanes] whose episode has just begun: the CRC-32 of its work RAM, uint8
+    [lanes, 2048]. The game's counters would not do: some starts share them."""
+    return np.array([zlib.crc32(memory) for memory in ram], np.int64)
+
+
+def starts_of(task: MarioTask, rom: Path | None = None) -> dict[int, LaneState]:
+    """The states at which episodes begin, by `start_of`: one for each number of no-ops."""
+    env = MarioLanes(task, task.starts, rom=rom)
+    env.spread_starts()
+    env.reset()
+    starts = {start: env.lane_state(lane) for lane, start in enumerate(start_of(env.emulator.ram).tolist())}
+    env.close()
+    return starts
+
+
+Ways = Mapping[tuple[int, int], NDArray[np.int64]]
+"""Actions [steps] to the flag for each stage, an index of `STAGES`, and each of its starts (`start_of`)."""
+Search = Callable[..., Ways]
+
+_REPORT_EVERY_S = 20.0
+"""Between two lines of the log that tell how far a search is."""
+_NOOPS = "noops"
+"""In checkpoints: the no-op frames of the starts whose ways were searched, `noop_min` and `noop_max`."""
+WAY = "way_from"
+"""In checkpoints: before the numbers of a way's stage and start."""
+
+
+class WayGuide:
+    """Follows ways to the flag; see `engine.envs.lanes`.
+
+    Args:
+        env: the lanes.
+        share: of the episodes that are guided.
+        seed: of the choice of these episodes, and of how far each is guided.
+        search: finds the ways; see `search_ways`.
+    """
+
+    def __init__(
+        self, env: MarioLanes, *, share: float, seed: int | np.random.SeedSequence, search: Search | None = None
+    ) -> None:
+        self.ways: Ways = {}
+        """Episodes that begin at other starts are not guided."""
+        self._env, self._share, self._search = env, share, search
+        self._random = np.random.default_rng(seed)
+        self._played = np.zeros(env.lanes, np.int64)  # [lanes], environment steps of the episode
+        self._until = np.full(env.lanes, -1, np.int64)  # [lanes], the first that is the agent's; -1: not drawn yet
+        self._starts = np.zeros((env.lanes, 2), np.int64)  # [lanes, 2], stage and start of the episode
+        self._noops = np.array([env.task.noop_min, env.task.noop_max], np.int64)
+
+    def find_ways(self, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> None:
+        """Search the ways, unless `load_state` has restored them."""
+        if self._search is not None and not self.ways:
+            self.ways = self._search(stopped=stopped, log=log)
+
+    @property
+    def guided(self) -> NDArray[np.bool_]:
+        """Lanes [lanes] whose episode began with actions of a way."""
+        return self._until > 0
+
+    @property
+    def leads(self) -> NDArray[np.bool_]:
+        """Lanes [lanes] in which the action that was chosen last is that of a way."""
+        return self._played <= self._until
+
+    def lead(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The actions [lanes] that are carried out: the agent's, or those of the way in lanes that are still guided."""
+        self._begin(self._until < 0)
+        led = actions.copy()
+        for lane in np.flatnonzero(self._played < self._until).tolist():
+            led[lane] = self._way(lane)[self._played[lane]]
+        self._played += 1
+        return led
+
+    def end(self, ended: NDArray[np.bool_]) -> None:
+        """Forget the episodes that `ended` [lanes]."""
+        self._played[ended], self._until[ended] = 0, -1
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """State for a checkpoint: JSON values and arrays. Includes the ways, which may have taken minutes to find."""
+        arrays = {"played": self._played, "until": self._until, "starts": self._starts}
+        ways = {f"{WAY}.{stage}.{start}": way for (stage, start), way in self.ways.items()}
+        return dict(self._random.bit_generator.state), {**arrays, **ways, _NOOPS: self._noops}
+
+    def begin_unguided(self) -> None:
+        """Leave the episodes in progress to the agent: those of a checkpoint without a guide."""
+        self._until[:] = 0
+
+    def load_state(self, random: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Load a `state`. Raises `ValueError` if it can't be one."""
+        ways: dict[tuple[int, int], NDArray[np.int64]] = {}
+        for name in arrays:
+            kind, *start = name.split(".")
+            if kind == WAY:
+                stage, number = map(int, start)
+                ways[stage, number] = stored_array(arrays, name, (None,), np.int64)
+                check_numbers(name, ways[stage, number], 0, self._env.actions - 1)
+        lanes = self._env.lanes
+        played, until = (stored_array(arrays, name, (lanes,), np.int64) for name in ("played", "until"))
+        starts = stored_array(arrays, "starts", (lanes, 2), np.int64)
+        if _NOOPS in arrays and not np.array_equal(stored_array(arrays, _NOOPS, (2,), np.int64), self._noops):
+            ways = {}  # of other starts
+        if not ways:  # they will be searched again; meanwhile nothing leads the episodes in progress
+            until = np.minimum(until, 0)
+        lengths = [len(ways.get((stage, start), ())) for stage, start in starts.tolist()]
+        check_numbers("played", played, 0, LARGEST_COUNT)
+        check_numbers("until", until, -1, LARGEST_COUNT)
+        check_numbers("until beyond a way", until - lengths, -LARGEST_COUNT, 0)
+        restore_generator(self._random, random)
+        self.ways = ways
+        self._played[:], self._until[:], self._starts[:] = played, until, starts
+
+    def _begin(self, which: NDArray[np.bool_]) -> None:
+        """Draw how far the new episodes in the lanes `which` [lanes] are guided."""
+        if not which.any():
+            return
+        self._starts[which] = np.stack((self._env.stages[which], start_of(self._env.emulator.ram[which])), 1)
+        for lane in np.flatnonzero(which).tolist():
+            is_guided, length = self._random.random() < self._share, len(self._way(lane))
+            self._until[lane] = self._random.integers(1, length + 1) if is_guided and length else 0
+
+    def _way(self, lane: int) -> NDArray[np.int64]:
+        stage, start = self._starts[lane].tolist()
+        return self.ways.get((stage, start), np.empty(0, np.int64))
+
+
+def guide_of_run(config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> WayGuide:
+    """Return the guide of a run with the option `guide`."""
+    assert isinstance(lanes, MarioLanes)
+    return WayGuide(lanes, share=options_of(config).guide, seed=seed, search=partial(search_ways, config))
+
+
+def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> Ways:
+    """Ways for all stages of a run; none if `stopped`. Raises `UserError` if a stage seems to have none."""
+    options, task = options_of(config), make_task(config)
+    rom = None if options.rom is None else Path(options.rom)
+    search = PlanSearch(task, seed=0, threads=thread_budget(PLANS).lane_threads, rom=rom)
+    found: dict[tuple[int, int], NDArray[np.int64]] = {}
+    next_report = time.monotonic() + _REPORT_EVERY_S
+
+    def report(text: str) -> None:
+        nonlocal next_report
+        if time.monotonic() >= next_report:
+            next_report = time.monotonic() + _REPORT_EVERY_S
+            log(f"{stage}: {text}")
+
+    search.on_progress = report
+    try:
+        for stage in stages_of(options.stage):
+            log(f"searching ways to the flag of {stage} for --guide; this may take some minutes")
+            ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
+            if stopped():
+                return {}  # not a part of them, which a resumed run would take for all
+            log(f"{stage}: found ways from {len(ways)} of {task.starts} starts")
+            found |= {(STAGES.index(stage), start): way for start, way in ways.items()}
+    except UserError as error:
+        raise UserError(f"--guide: {error}") from None
+    finally:
+        search.close()
+    return found

@@ -1,0 +1,1 @@
+"""Writes the networks of policies for other programs."""

@@ -1,1 +1,0 @@
-"""Ranks of a DDP run that torchrun has started, on any number of machines."""

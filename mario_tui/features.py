@@ -1,0 +1,147 @@
+"""What the program offers besides home and training, by name.
+
+Each row names a module, which is imported only when it is needed. Where a folder of `mario_tui.extras` is missing, so
+are the rows that need it: the help doesn't name them, and whoever asks for one gets a line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.config.entry_points import Plugin
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command. Its module has `run(arguments)`, which returns the exit status."""
+
+    module: str
+    parser: str
+    """A function of the module that makes the parser, for completion."""
+    usage: str
+    about: str
+    """This and `usage` are its line in the help."""
+    is_daily: bool = False
+    is_shared: bool = False
+    """The module has several commands: `run` and the parser take the name first."""
+    of_runs: bool = False
+    """It takes the options of runs: the parser takes the game and the runner whose options it shows."""
+    needs: str = ""
+    """A package of `engine.extras` without which the command is not there either."""
+
+
+_OWN = "mario_tui.commands"
+COMMANDS = {
+    "attach": Command(
+        f"{_OWN}.attach", "attach_parser", "[RUN|PATH]",
+        "dashboard of a running or finished run; charts of event files", is_daily=True,
+    ),
+    "runs": Command(f"{_OWN}.runs", "runs_parser", "[--json]", "list runs", is_daily=True),
+    "stop": Command(
+        f"{_OWN}.control", "control_parser", "RUN...", "write a checkpoint and end the run", is_daily=True,
+        is_shared=True,
+    ),
+    "eval": Command(
+        f"{_OWN}.evaluate", "eval_parser", "CHECKPOINT", "clear rate and return over many episodes", is_daily=True
+    ),
+    "play": Command(
+        f"{_OWN}.play", "play_parser", "[CHECKPOINT]", "watch a policy; --human: play yourself; --record FILE",
+        is_daily=True,
+    ),
+    "sweep": Command(
+        "mario_tui.extras.sweeps.command", "sweep_parser", "[...]",
+        "many runs: options that vary, seeds, a table with intervals", is_daily=True, of_runs=True,
+    ),
+    "pause": Command(f"{_OWN}.control", "control_parser", "RUN...", "pause training", is_shared=True),
+    "resume-training": Command(
+        f"{_OWN}.control", "control_parser", "RUN", "continue training after a pause", is_shared=True
+    ),
+    "checkpoint": Command(f"{_OWN}.control", "control_parser", "RUN...", "write a checkpoint", is_shared=True),
+    "wait": Command(
+        f"{_OWN}.control", "control_parser", "RUN...", "wait until runs have ended; exit with their status",
+        is_shared=True,
+    ),
+    "rename": Command(
+        f"{_OWN}.folders", "folders_parser", "RUN NEW", "give a run or a sweep another name", is_shared=True
+    ),
+    "delete": Command(
+        f"{_OWN}.folders", "folders_parser", "RUN...", "delete runs and sweeps; asks first", is_shared=True
+    ),
+    "distill": Command(
+        "mario_tui.extras.distill", "distill_parser", "POLICY ...", "teach one network what several policies play",
+        needs="engine.extras.distillation",
+    ),
+    "profile": Command(
+        f"{_OWN}.profile", "profile_parser", "[...]", "time per section, bottlenecks, and faster options", of_runs=True
+    ),
+    "export": Command(
+        "mario_tui.extras.export", "export_parser", "[RUN|PATH]",
+        "scalars of a run or of event files: CSV, JSON lines or Parquet",
+    ),
+    "serve": Command(
+        "mario_tui.extras.serve", "serve_parser", "", "the terminal UI in a browser; --host ADDRESS, --port N"
+    ),
+    "completion": Command(
+        f"{_OWN}.completion", "completion_parser", "SHELL", "script for the completion of bash, zsh or fish"
+    ),
+}  # fmt: skip
+"""By name, in the order of the help."""
+
+
+VIEWERS = ("mario_tui.extras.event_files",)
+"""Modules that show files of other programs (`attach PATH`), with the functions `shows(path) -> bool`,
+`problem_of(path) -> str` and `screen(path)`. The first one waits for a path that is not there yet."""
+
+GROUPS = {"sweep.json": "mario_tui.extras.sweeps"}
+"""Modules that make one row of the home screen for the runs in a folder with this file: `listed(folder, runs)`."""
+
+
+def commands() -> dict[str, Command]:
+    """The commands whose modules are there."""
+    return {
+        name: command
+        for name, command in COMMANDS.items()
+        if _is_there(command.module) and _is_there(command.needs or command.module)
+    }
+
+
+@cache
+def package_commands() -> dict[str, Plugin]:
+    """The commands of installed packages by name. What can't be one is left out, with a line on standard error."""
+    from engine.config.entry_points import COMMANDS as GROUP
+    from engine.config.entry_points import usable
+
+    return usable(GROUP, "command", {*COMMANDS, "help"})
+
+
+def viewers() -> list[ModuleType]:
+    return [importlib.import_module(place) for place in VIEWERS]
+
+
+def group_of(folder: Path) -> ModuleType | None:
+    """The module that lists the runs in a folder as one; None if they are listed one by one."""
+    places = (place for file, place in GROUPS.items() if (folder / file).exists() and _is_there(place))
+    return next(map(importlib.import_module, places), None)
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """The folder of extras that an import has failed for; None if it was for something else."""
+    found = re.match(r"(engine|mario_tui)\.extras(\.\w+)?", error.name or "")
+    return found and found[0]
+
+
+def _is_there(module: str) -> bool:
+    """Return whether a module's folder is there, without importing it."""
+    try:
+        spec = find_spec(".".join(module.split(".")[:3]))
+    except ModuleNotFoundError:  # the package around it
+        return False
+    return spec is not None and spec.origin is not None  # none if only a cache of compiled modules is left
