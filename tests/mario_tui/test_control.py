@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -101,7 +102,7 @@ def test_a_host_that_does_not_answer_keeps_no_command_from_other_runs(
     os.kill(deaf.process.pid, signal.SIGSTOP)
     for command in ("resume-training", "checkpoint", "stop"):
         assert run([command, deaf.run.name, "--timeout", "0.2"]) == 124
-        assert "its host did not answer within 0.2 s" in capsys.readouterr().err
+        assert re.search(r"its host did not answer within 0\.\d s", capsys.readouterr().err)  # what is left of it
     os.kill(deaf.process.pid, signal.SIGCONT)
 
 

@@ -10,6 +10,8 @@ from typing import Any, BinaryIO
 import msgspec
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Tabs
+from textual.widgets._tabs import Underline
 
 from engine.config.reading import make_config
 from engine.protocol.framing import pack
@@ -83,6 +85,13 @@ async def filled(pilot: Pilot[Any]) -> None:
     screen.query_one("#edit-seed").focus()
     await until(pilot, lambda: "✗" in str(screen.query_one("#row-seed .about").render()), "the complaint")
     screen.query_one("#edit-seed").cursor_blink = False
+    tab, line = screen.query_one(Tabs).active_tab, screen.query_one(Underline)
+    assert tab is not None
+    await until(  # the complaint makes the tab wider, and its line follows later
+        pilot,
+        lambda: (line.highlight_start, line.highlight_end) == tab.virtual_region.shrink(tab.styles.gutter).column_span,
+        "the line below the tab",
+    )
 
 
 async def helped(pilot: Pilot[Any]) -> None:
