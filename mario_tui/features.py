@@ -69,6 +69,10 @@ COMMANDS = {
         f"{_OWN}.control", "control_parser", "RUN...", "wait until runs have ended; exit with their status",
         is_shared=True,
     ),
+    "follow": Command(
+        f"{_OWN}.follow", "follow_parser", "RUN", "print what --no-ui prints, of a run that is there", is_shared=True
+    ),
+    "logs": Command(f"{_OWN}.follow", "follow_parser", "RUN", "print run.log; --follow", is_shared=True),
     "rename": Command(
         f"{_OWN}.folders", "folders_parser", "RUN NEW", "give a run or a sweep another name", is_shared=True
     ),

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ from rich.text import Text
 
 from engine.config.runners import torchrun_rank
 from engine.errors import UserError
-from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage
+from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage, attach
 from engine.protocol.commands import Stop
 from engine.protocol.json_lines import ALWAYS, EVENT_NAMES, JSON_EVENTS, Gap, line_of, name_of
 from engine.protocol.messages import (
@@ -51,9 +51,9 @@ from engine.protocol.messages import (
 from engine.protocol.outcome import Outcome
 from engine.protocol.results import FinalResult
 from engine.runs.recording import read_recording
-from engine.runs.run import end_state
+from engine.runs.run import Run, end_state
 from engine.runtime.text import printable
-from mario_tui.data.feed import Received
+from mario_tui.data.feed import Received, recording
 from mario_tui.data.format import (
     counted,
     done_share,
@@ -69,7 +69,7 @@ from mario_tui.data.format import (
 )
 from mario_tui.data.run_status import RunStatus, exit_status
 from mario_tui.launch import Plan, busy_warning
-from mario_tui.terminal.console import SafeConsole
+from mario_tui.terminal.console import SafeConsole, can_move
 from mario_tui.terminal.output import NO_SPACE, discard_output, discard_unwritable
 
 _PLAIN_EVERY_S = 10.0
@@ -274,7 +274,83 @@ _KILL_AFTER_S = 10.0
 """A host that was told to end at once, or that never answered, is killed after this time."""
 
 
-def train_headless(plan: Plan, log_format: str, events: Collection[str] = EVENT_NAMES) -> int:
+class _Follower:
+    """Shows what a run tells, over all its connections, until its end. `show_past`: also what happened before.
+
+    Args:
+        closed: called when nobody reads the output any more.
+    """
+
+    def __init__(self, display: Display, show_past: bool, closed: Callable[[], None]) -> None:
+        self._display, self._show_past, self._closed = display, show_past, closed
+        self._received: Received | None = None
+        self._shows = threading.Lock()
+        self._lost = False
+        self._told = ""
+        """What a host has sent that is no message."""
+        self.end: Finished | Failed | None = None
+
+    def follow(self, connections: Iterable[HostClient], connected: Callable[[HostClient], None] | None = None) -> None:
+        """Show the events of each connection. Raises `UserError` if there is none."""
+        for client in connections:
+            try:
+                with client:
+                    if connected is not None:
+                        connected(client)
+                    threading.Thread(target=_watch, args=(client, self.show), daemon=True, name="silence").start()
+                    for event in client.events():
+                        self.take(event)
+                        if self.end is not None:
+                            return
+            except InvalidMessage as error:
+                if str(error) != self._told:
+                    self._told = str(error)
+                    say(f"mario-tui: warning: {self._told}")
+
+    def take(self, event: Event) -> None:
+        """Show an event. A later greeting brings those that were missed."""
+        news: Sequence[Event | Gap] = (event,)
+        if not isinstance(event, Hello):
+            assert self._received is not None
+            self._received.add(event)
+        elif self._received is None:
+            self._received = Received(event)
+            ends = Finished | Failed
+            news = event, *(past for past in event.events if self._show_past or isinstance(past, ends))
+        else:
+            missing, known = self._received.catch_up(event)
+            gap = Gap({KINDS.get(kind, kind.lower()): count for kind, count in missing.items()})
+            news = [gap, *known] if missing else known
+        for each in news:
+            self.show(each)
+            self.end = each if isinstance(each, Finished | Failed) else self.end
+
+    def show(self, event: Event | Gap) -> None:
+        try:
+            with self._shows:
+                self._display.show(event)
+        except BrokenPipeError:  # the reader closed the pipe: `| head`, or `| tee` on Ctrl-C
+            discard_output(sys.stdout)
+            self._closed()
+        except OSError as error:  # the run continues
+            if error.errno not in NO_SPACE:  # the terminal was closed
+                discard_output(sys.stdout, sys.stderr)
+            elif not self._lost:
+                self._lost = True
+                say(f"mario-tui: warning: output is lost: {error.strerror}")
+
+
+def _display(log_format: str | None, events: Collection[str]) -> Display:
+    """The display of a format; without one, that of what standard output is."""
+    displays: dict[str, Callable[[], Display]] = {
+        "rich": ProgressBar,
+        "plain": PlainLines,
+        "json": partial(JSONLines, events),
+    }
+    return displays[log_format or ("rich" if can_move(sys.stdout) else "plain")]()
+
+
+def train_headless(plan: Plan, log_format: str | None, events: Collection[str] = EVENT_NAMES) -> int:
     """Start the run and follow it to its end in format "rich", "plain" or "json", which prints only the named events.
     Returns the exit status."""
     stopper = _Stopper()
@@ -282,72 +358,13 @@ def train_headless(plan: Plan, log_format: str, events: Collection[str] = EVENT_
     stopper.set_host(host)
     if warning := busy_warning(host.run):
         print(printable(f"mario-tui: warning: {warning}"), file=sys.stderr)
-    displays: dict[str, Callable[[], Display]] = {
-        "rich": ProgressBar,
-        "plain": PlainLines,
-        "json": partial(JSONLines, events),
-    }
-    display = displays[log_format]()
-    end: Finished | Failed | None = None
-    lost = False
-    told = ""
-    """What the host has sent that is no message."""
-
-    shows = threading.Lock()
-
-    def show(event: Event | Gap) -> None:
-        nonlocal lost
-        try:
-            with shows:
-                display.show(event)
-        except BrokenPipeError:  # the reader closed the pipe: `| head`, or `| tee` on Ctrl-C
-            discard_output(sys.stdout)
-            stopper.stop("its output pipe was closed")
-        except OSError as error:  # the run continues
-            if error.errno not in NO_SPACE:  # the terminal was closed
-                discard_output(sys.stdout, sys.stderr)
-            elif not lost:
-                lost = True
-                say(f"mario-tui: warning: output is lost: {error.strerror}")
-
-    received: Received | None = None
-
-    def take(event: Event) -> None:
-        nonlocal end, received
-        news: Sequence[Event | Gap] = (event,)
-        if not isinstance(event, Hello):
-            assert received is not None
-            received.add(event)
-        elif received is None:
-            received = Received(event)
-            news = event, *(past for past in event.events if isinstance(past, Finished | Failed))
-        else:
-            missing, known = received.catch_up(event)
-            gap = Gap({KINDS.get(kind, kind.lower()): count for kind, count in missing.items()})
-            news = [gap, *known] if missing else known
-        for each in news:
-            show(each)
-            end = each if isinstance(each, Finished | Failed) else end
-
+    display = _display(log_format, events)
+    follower = _Follower(display, False, lambda: stopper.stop("its output pipe was closed"))
     try:
-        for client in _connections(host):
-            try:
-                with client:
-                    stopper.set_client(client)
-                    threading.Thread(target=_watch, args=(client, show), daemon=True, name="silence").start()
-                    for event in client.events():
-                        take(event)
-                        if end is not None:
-                            break
-            except InvalidMessage as error:
-                if str(error) != told:
-                    told = str(error)
-                    say(f"mario-tui: warning: {told}")
-            if end is not None:
-                break
-        if end is None and _has_told_its_end(host):  # this client was too slow to receive it
+        follower.follow(_connections(host), stopper.set_client)
+        if follower.end is None and _has_told_its_end(host):  # this client was too slow to receive it
             with contextlib.suppress(UserError):
-                take(read_recording(host.run.history_path)[0])
+                follower.take(read_recording(host.run.history_path)[0])
     except UserError as error:  # the host did not start
         print(f"mario-tui: {error}", file=sys.stderr)
         stopper.kill_host_later()
@@ -358,7 +375,36 @@ def train_headless(plan: Plan, log_format: str, events: Collection[str] = EVENT_
         discard_unwritable(sys.stdout)
         host.process.stdin and host.process.stdin.close()
         host.process.wait()
-    return exit_status(host.run, end)
+    return exit_status(host.run, follower.end)
+
+
+def follow(run: Run, log_format: str | None, events: Collection[str], *, show_past: bool) -> int:
+    """Print what `train_headless` prints, of a run that is there already; `show_past`: also what is recorded of
+    before. Leaves the run alone. Returns its exit status. Raises `UserError` if its host can't be reached."""
+    display = _display(log_format, events)
+
+    def close() -> None:
+        raise BrokenPipeError
+
+    follower = _Follower(display, show_past, close)
+    try:
+        follower.follow(_attached(run))
+        if follower.end is None:
+            with contextlib.suppress(UserError):  # it may have none; then its record tells how it ended
+                for event in recording(run):
+                    if follower.end is None:  # the end is in the greeting, and nothing is told after it
+                        follower.take(event)
+    finally:
+        with contextlib.suppress(OSError):
+            display.close()
+    return exit_status(run, follower.end)
+
+
+def _attached(run: Run) -> Iterator[HostClient]:
+    """Connections to the host of a run: another one whenever one has ended and a host lives."""
+    while (client := attach(run)) is not None:
+        yield client
+        time.sleep(_RECONNECT_EVERY_S)
 
 
 def _connections(host: HostProcess) -> Iterator[HostClient]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -40,7 +41,7 @@ def run(arguments: list[str]) -> int:
     run = _run_unless_awaited(options.run, run_dir) if viewer is None else None
     if run is None:
         viewer = viewer or viewers()[0]  # which waits
-    need_terminal("mario-tui runs")
+    need_terminal("mario-tui runs" if run is None else f"mario-tui follow {shlex.quote(options.run)}")
     from mario_tui.app import MarioApp
 
     open_screen = None if viewer is None else partial(viewer.screen, path)

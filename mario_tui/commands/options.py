@@ -22,6 +22,7 @@ from engine.config.reading import make_config
 from engine.config.run_config import options_of_all
 from engine.config.user_code import located
 from engine.errors import UserError
+from engine.protocol.json_lines import ALWAYS, EVENT_NAMES
 from engine.runs.run import Annotation, Run, make_annotation, read_annotation
 from engine.runtime.files import expanded
 from engine.runtime.text import did_you_mean
@@ -127,6 +128,25 @@ def need_terminal(instead: str, what: str = "the dashboard") -> None:
     if not codecs.lookup(sys.stderr.encoding).name.startswith("utf-8"):
         encoding = sys.stderr.encoding
         raise UserError(f"{what} needs UTF-8, the locale has {encoding}; try: LC_ALL=C.UTF-8 mario-tui ...")
+
+
+def add_log_format(parser: argparse.ArgumentParser, when: str = "") -> None:
+    """`--log-format` and `--log-events`; `when`: with which option they are taken."""
+    parser.add_argument(
+        "--log-format", choices=("rich", "plain", "json"), help=f"{when}(default: rich on a terminal, else plain)"
+    )
+    parser.add_argument(
+        "--log-events", type=_event_names, metavar="NAME,...",
+        help=f"with --log-format json: print only these events (default: all): {', '.join(EVENT_NAMES)}; "
+        f"{', '.join(ALWAYS)} are always printed",
+    )  # fmt: skip
+
+
+def _event_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in EVENT_NAMES]:
+        raise UserError(f"--log-events must be names among {', '.join(EVENT_NAMES)}, got {unknown[0]!r}")
+    return names
 
 
 def add_annotation(parser: argparse.ArgumentParser, of: str, about: str) -> None:

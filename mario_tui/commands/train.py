@@ -17,13 +17,14 @@ from engine.config.game import GAMES, game_of
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS, torchrun_rank
 from engine.errors import UserError
-from engine.protocol.json_lines import ALWAYS, EVENT_NAMES
+from engine.protocol.json_lines import EVENT_NAMES
 from engine.runtime.files import expanded
 from engine.runtime.processes import killed_with_parent
 from mario_tui.commands import evaluate
 from mario_tui.commands.options import (
     Parser,
     add_annotation,
+    add_log_format,
     add_read_only,
     add_trust,
     chosen,
@@ -120,14 +121,7 @@ def training_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) 
         action="store_true",
         help="start the run, print its name once training has begun, and leave it alone",
     )
-    parser.add_argument(
-        "--log-format", choices=("rich", "plain", "json"), help="with --no-ui (default: rich on a terminal, else plain)"
-    )
-    parser.add_argument(
-        "--log-events", type=_event_names, metavar="NAME,...",
-        help=f"with --log-format json: print only these events (default: all): {', '.join(EVENT_NAMES)}; "
-        f"{', '.join(ALWAYS)} are always printed",
-    )  # fmt: skip
+    add_log_format(parser, "with --no-ui ")
     parser.add_argument("--json", action="store_true", help="with --detach: print one JSON object")
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read options from a file; flags override it")
     add_trust(parser, "--config")
@@ -165,13 +159,6 @@ def _about(what: str, game: str, runner: str, flag: str) -> str:
     others += [f"  mario-tui {name:<21} of package {each.package}" for name, each in package_commands().items()]
     lines = {"daily": "\n".join(daily), "others": "\n".join(others)}
     return _ABOUT.format(**lines, what=what, game=game, runner=runner, flag=flag)
-
-
-def _event_names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in EVENT_NAMES]:
-        raise UserError(f"--log-events must be names among {', '.join(EVENT_NAMES)}, got {unknown[0]!r}")
-    return names
 
 
 def run(arguments: list[str]) -> int:
@@ -213,10 +200,8 @@ def run(arguments: list[str]) -> int:
         raise UserError("--log-format needs --no-ui")
     if options.no_ui:
         from mario_tui.headless import train_headless
-        from mario_tui.terminal.console import can_move
 
-        log_format = options.log_format or ("rich" if can_move(sys.stdout) else "plain")
-        return train_headless(plan, log_format, options.log_events or EVENT_NAMES)
+        return train_headless(plan, options.log_format, options.log_events or EVENT_NAMES)
     if options.detach:
         from mario_tui.detached import train_detached
 

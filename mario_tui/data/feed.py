@@ -139,7 +139,7 @@ def read_record(run: Run) -> RunRecord | UserError:
         return error
 
 
-def _recording(run: Run) -> list[Event]:
+def recording(run: Run) -> list[Event]:
     """The run's recording, as far as the record does not know better: if the host was killed, the record is newer, and
     if that was soon after a resume, the recorded end is an earlier one. Raises `UserError`."""
     record = run.record()
@@ -231,7 +231,7 @@ class Feed:
         allowance, read = self._allowance, RunState()
         if allowance is not None and not allowance.may_read(self.run):
             raise UserError(f"{self.run.name}: too large to be shown beside the others")
-        for event in _recording(self.run):
+        for event in recording(self.run):
             read.apply(event)
         if allowance is None:
             return read

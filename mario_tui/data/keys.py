@@ -294,6 +294,9 @@ KEYS = (
         shown=False,
     ),
     Key("filter", "slash", "Filter", "Show only log lines with the typed words", "dashboard", shown=False),
+    Key(
+        "show_log", "L", "Log", "Show run.log, which also has what the run's processes print", "dashboard", shown=False
+    ),
     Key("sort", "o", "Sort", "Sort the actors by the next column", "dashboard", shown=False),
     Key("turn_sort", "O", "Reverse", "Reverse the sort order of the actors", "dashboard", shown=False),
     *_of_charts("dashboard"),

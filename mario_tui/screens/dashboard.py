@@ -20,7 +20,7 @@ from mario_tui.data.feed import LOOK_S, read_record
 from mario_tui.data.format import judged, out_of
 from mario_tui.data.keys import PANEL_KEYS, bindings
 from mario_tui.data.run_status import RunStatus, Snapshot
-from mario_tui.screens.dialogs import ActorScreen
+from mario_tui.screens.dialogs import ActorScreen, LogScreen
 from mario_tui.screens.panel_grid import panel_keys
 from mario_tui.screens.run_control import RunControl
 from mario_tui.terminal.picture import Pace, busy, slow
@@ -313,6 +313,12 @@ class DashboardScreen(RunControl):
             return next((lane for lane in lanes.lanes if (lane.actor, lane.lane) == place), None) if lanes else None
 
         self.app.push_screen(ActorScreen(newest, lambda: self.feed.episodes_of(*place), self.shown.outcome))
+
+    def action_show_log(self) -> None:
+        try:
+            self.app.push_screen(LogScreen(self.run))
+        except OSError as error:
+            self.notify(f"{self.run.log_path}: {error.strerror}", severity="error")
 
     def action_filter(self) -> None:
         """Filter the log."""

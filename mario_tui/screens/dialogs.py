@@ -1,4 +1,5 @@
-"""Dialogs: a question, a text to copy, the help, a lane of an actor, tags and note of a run, and training settings."""
+"""Dialogs: a question, a text to copy, the help, a lane of an actor, a run's log, its tags and note, and training
+settings."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Resize
-from textual.widgets import Button, Input, Label, Static
+from textual.widgets import Button, Input, Label, Log, Static
 
 from engine.config.fields import must_be_within
 from engine.config.run_config import TUNABLE_BOUNDS
@@ -22,10 +23,11 @@ from engine.errors import UserError
 from engine.protocol.commands import Set, Tunable
 from engine.protocol.messages import Episode, Lane
 from engine.protocol.outcome import Outcome
-from engine.runs.run import Annotation, make_annotation
+from engine.runs.run import Annotation, Run, make_annotation
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, goals, number, number_or_whole, reached, short, thousandths
 from mario_tui.data.keys import KEYS, PANELS, PLACES, TITLES, Key, Place, keys_in, shown_name
+from mario_tui.data.run_log import RunLog
 from mario_tui.data.settings import settings_path
 from mario_tui.screens.base import Modal
 from mario_tui.terminal.safe_app import SafeApp
@@ -181,6 +183,39 @@ class ActorScreen(Modal[None]):
         if text != self._shown:
             self._shown = text
             self.query_one("#actor", Static).update(text)
+
+
+_LOG_BYTES, _LOG_LINES = 2**18, 5000
+"""Of the end of a log, how much is shown."""
+
+
+class LogScreen(Modal[None]):
+    """The newest lines of a run's log; at the last one it follows the run."""
+
+    BINDINGS = [Binding("escape,q,L,enter", "dismiss", "Close")]
+
+    def __init__(self, run: Run) -> None:
+        """Raises `OSError` if the log can't be read."""
+        super().__init__()
+        self._heading, self._log = f"{run.name}: {run.log_path.name}", RunLog(run, _LOG_BYTES)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = Text(printable(self._heading))
+            yield Log(max_lines=_LOG_LINES)
+            yield Static(Text("esc: close", style="dim"))
+
+    def on_mount(self) -> None:
+        self._show()
+        self.set_interval(_TICK_S, self._show)
+
+    def on_unmount(self) -> None:
+        self._log.close()
+
+    def _show(self) -> None:
+        shown = self.query_one(Log)
+        while text := self._log.news():
+            shown.write(printable(text, lines=True))
 
 
 def describe(lane: Lane, episodes: Sequence[Episode], outcome: Outcome) -> Text:
