@@ -17,9 +17,17 @@ from mario_tui.app import MarioApp
 from mario_tui.data.run_log import RunLog
 from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import LogScreen
-from tests.conftest import FinishedRun
 from tests.support.app import recorded_run, said, shown_as, until
-from tests.support.program import PROGRAM, headless, json_lines, read_event, refusal, run_program, the_run
+from tests.support.program import (
+    PROGRAM,
+    FinishedRun,
+    headless,
+    json_lines,
+    read_event,
+    refusal,
+    run_program,
+    the_run,
+)
 
 BOARD = ("--game", "snake", "--board", "4x4", "--burnin", "100", "--eval-every", "300", "--eval-episodes", "2")
 
