@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from engine.games.snake.rules import SnakeLanes
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.policies import _Metadata
 from engine.runs.run import Run
+from mario_tui.data.feed import recorded_state
 from tests.support.policy_files import shipped
 from tests.support.program import run_program
 
@@ -92,6 +94,14 @@ def reported(names: Names) -> None:
     assert record.episodes > 20 and record.best is not None
 
 
+def named_numbers(names: Names) -> None:
+    record = Run(names["run"].path).record()
+    assert (record.told_state, record.env_steps, record.steps) == ("finished", 59_904, 60_000)
+    lasting = recorded_state(Run(names["run"].path)).points.items[-1]
+    assert lasting.numbers.keys() == {"approx_kl", "entropy", "explained_variance"}
+    assert 0 < lasting.numbers["entropy"] < math.log(2) and lasting.numbers["approx_kl"] > 0
+
+
 AFTER: list[Callable[[Names], None]] = [
     mario,
     gymnasium,
@@ -102,6 +112,7 @@ AFTER: list[Callable[[Names], None]] = [
     policy_in_plain_pytorch,
     weights_of_ones_own,
     reported,
+    named_numbers,
 ]
 """What holds after each example of the page of the library."""
 

@@ -141,7 +141,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     # a number of the progress, and its chart
     for before, after in (
         ("to_judge: int = 0  # episodes that it will play\n", "    luck: float = math.nan\n"),
-        ("    beta: float\n\n\ndef point_of", "    luck: float = math.nan\n"),
+        ("    beta: float\n    numbers", "    luck: float = math.nan\n"),
         ('    Metric("beta", "replay/beta"),\n', LUCK),
     ):
         line = before.split("\n")[0] + "\n"

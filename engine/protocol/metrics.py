@@ -1,7 +1,8 @@
 """The numbers of a run's progress, and the table that says where each is shown.
 
 Charts of the dashboard and of comparisons, their help, scalars of TensorBoard and trackers, and chart samples follow
-from `METRICS`. A number that is not in it stands in JSON lines and panels alone.
+from `METRICS`. A number that is not in it stands in JSON lines and panels alone; but one that a training loop outside
+the program has named (`Progress.numbers`) has a chart and a tag.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from typing import Annotated, Literal
 import msgspec
 
 from engine.protocol.commands import Message
+from engine.protocol.outcome import Name
 
 State = Literal[
     "starting", "running", "paused", "judging", "stopping", "silent", "finished", "failed", "lost", "damaged"
 ]
 """`judging`: training is done, and the final evaluation plays."""
+MOST_NUMBERS = 32
+"""That a loop may name itself."""
+OwnNumbers = Annotated[dict[Name, float], msgspec.Meta(max_length=MOST_NUMBERS)]
+"""By the names that the loop gave them."""
 
 
 class Progress(Message, frozen=True):
@@ -54,6 +60,7 @@ class Progress(Message, frozen=True):
     not_finite: dict[str, int] = {}  # environment steps since when the number of that name is known not to be finite
     judged: int = 0  # episodes that the final evaluation has played
     to_judge: int = 0  # episodes that it will play
+    numbers: OwnNumbers = {}
 
 
 class Distribution(msgspec.Struct, frozen=True):
@@ -85,6 +92,11 @@ class Point(Message, frozen=True):
     q_mean: float
     env_steps_per_s: float
     beta: float
+    numbers: OwnNumbers = {}
+
+    def value(self, name: str) -> float:
+        """The number of this name; NaN if it is unknown."""
+        return float(getattr(self, name)) if name in self.__struct_fields__ else self.numbers.get(name, math.nan)
 
 
 def point_of(progress: Progress) -> Point:
@@ -110,8 +122,8 @@ class Metric:
     """The title where there is no room for that."""
     key: str = ""
     """Selects its chart in the dashboard; empty: it has none there."""
-    best: Literal["high", "low"] = "high"
-    """Which of its values the chart marks."""
+    best: Literal["high", "low", ""] = "high"
+    """Which of its values the chart marks; empty: none."""
     evaluated: bool = False
     """The chart also shows evaluations."""
     about: str = ""
@@ -143,8 +155,14 @@ COMPARED = tuple(sorted((metric for metric in METRICS if metric.compared), key=l
 """In comparisons, those of the dashboard first."""
 
 
+def own_metric(name: str) -> Metric:
+    """Where a number is shown that a loop outside the program has named."""
+    return Metric(name, f"loop/{name}", title=name, short=name, best="")
+
+
 def scalars_of(progress: Progress) -> dict[str, float]:
     """Return the numbers that are known, by their tags. A loop outside the program may never tell of frames, updates
     or a replay."""
     found = {each.tag: getattr(progress, each.name) for each in METRICS if getattr(progress, each.counted_by, True)}
+    found |= {own_metric(name).tag: value for name, value in progress.numbers.items()}
     return {tag: value for tag, value in found.items() if not math.isnan(value)}

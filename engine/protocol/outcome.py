@@ -16,16 +16,16 @@ MAX_RESULTS = 8
 """Results that a game may declare."""
 MAX_TASKS = 52
 """Tasks that a game may tell apart: each is a bit of a number that is stored as a float."""
-_Name = Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]
+Name = Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]
 """Shown to people: no control characters, not even line breaks."""
 
 
 class Result(msgspec.Struct, frozen=True):
     """A number that every episode yields; more is better."""
 
-    name: _Name
+    name: Name
     """In JSON lines, TensorBoard tags and files: `x_pos`."""
-    label: _Name
+    label: Name
     """Stands before the number: `x`."""
     place: int = 0
     """More than 0: this tells how far an episode came, and `eval` lists where episodes end, in steps of so many."""
@@ -34,9 +34,9 @@ class Result(msgspec.Struct, frozen=True):
 class Goal(msgspec.Struct, frozen=True):
     """What an episode may reach, once or more often."""
 
-    name: _Name
+    name: Name
     """In JSON lines: `flag`."""
-    label: _Name
+    label: Name
     """For people, as a noun that has a plural in s: `flag`."""
 
 
@@ -46,11 +46,11 @@ class Outcome(msgspec.Struct, frozen=True):
     results: Annotated[tuple[Result, ...], msgspec.Meta(max_length=MAX_RESULTS)] = ()
     """The first stands for an episode where there is room for one number."""
     goal: Goal | None = None
-    judged_by: _Name = "return"
+    judged_by: Name = "return"
     """What evaluations are judged by, for people: `goal`, `return`, or the name of a result."""
-    task: _Name = ""
+    task: Name = ""
     """What a task is called in JSON lines, if episodes tell in which of several they ended: `stage`."""
-    tasks: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MAX_TASKS)] = ()
+    tasks: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_TASKS)] = ()
     """The names of these tasks, in the game's order."""
 
     def named(self, values: Sequence[T]) -> dict[str, T]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -23,6 +23,7 @@ from engine.protocol.json_lines import check_names
 from engine.protocol.outcome import Goal, Outcome, Result
 from engine.runtime.text import printable
 
+_LONGEST_NAME = 40
 _LONGEST_SIDE = 1024
 """Of a picture: more than a terminal shows."""
 
@@ -45,6 +46,14 @@ def outcome_of(results: Sequence[str], goal: str | None) -> Outcome:
         raise ValueError(
             f"results and goal must be at most 8 names of up to 40 printable characters: {error}"
         ) from None
+
+
+def number_name_of(name: str, taken: Collection[str]) -> None:
+    """Raises `ValueError` unless a number that the loop has named may be called so."""
+    if name in taken:
+        raise ValueError(f"{name} must have another name: the run counts it itself")
+    if not 0 < len(name) <= _LONGEST_NAME or printable(name) != name:
+        raise ValueError(f"names of numbers must be up to {_LONGEST_NAME} printable characters, got {name!r}")
 
 
 def number_of(name: str, value: Any, low: float = -LARGEST_RETURN, high: float = LARGEST_RETURN) -> float:

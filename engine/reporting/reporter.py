@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, SupportsFloat
 
 import msgspec
 import numpy as np
@@ -32,10 +32,12 @@ from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import Command, Pause, Render, Resume, Stop
 from engine.protocol.framing import failure_of
-from engine.protocol.messages import Done, Evaluation, Failed, Frame, Lanes, Log, Obeys, Report
+from engine.protocol.messages import Done, Evaluation, Failed, Frame, Lanes, Log, Obeys, Progress, Report
+from engine.protocol.metrics import MOST_NUMBERS
 from engine.reporting.checked import (
     exit_error,
     float_of,
+    number_name_of,
     number_of,
     option_of,
     outcome_of,
@@ -47,7 +49,7 @@ from engine.reporting.checked import (
 from engine.runners.coordination.stats import Counters, LaneStats
 from engine.runners.links import CommandQueue, ParentGoneError, ParentLink, ReportQueue
 from engine.runs.registry import create_run, discard_run, name_error
-from engine.runs.run import LARGEST_FILE
+from engine.runs.run import LARGEST_FILE, LOOP_ENDED
 from engine.runtime.text import printable, shortened, size_text
 
 _POLL_S = 0.1
@@ -58,29 +60,9 @@ _CLOSE_S = 10.0
 _MOST_LANES = 1024
 
 
-class Numbers(TypedDict, total=False):
-    """What a loop may tell of its progress. What it never tells is left out of panels and curves, and 0 or null in JSON
-    lines. A measured number that is not finite, such as the loss of a loop that has diverged, is a gap in curves, null
-    in JSON lines, and told by a warning."""
-
-    env_steps: int
-    frames: int
-    """Emulated frames, if they are more than environment steps."""
-    updates: int
-    """Optimiser steps."""
-    loss: float
-    q_mean: float
-    """Mean Q-value, or value estimate."""
-    epsilon: float
-    learning_rate: float
-    replay_size: int
-    replay_capacity: int
-    beta: float
-    """Importance-sampling exponent of a prioritized replay."""
-
-
-_NAMES = Numbers.__annotations__
 _COUNTS = ("env_steps", "frames", "updates", "replay_size", "replay_capacity")
+_KNOWN = (*_COUNTS, "loss", "q_mean", "epsilon", "learning_rate", "beta")
+"""Numbers that have a place of their own in panels."""
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(_COUNTS, (0, LARGEST)),
     **dict.fromkeys(("epsilon", "beta"), (0, 1)),
@@ -194,16 +176,27 @@ class Reporter:
 
     # ------------------------------------------------------------------------------------------ from the loop
 
-    def progress(self, **numbers: Unpack[Numbers]) -> None:
-        """The newest numbers; those that are not given stay as they are."""
+    def progress(self, **numbers: SupportsFloat) -> None:
+        """The newest numbers; those that are not given stay as they are.
+
+        Panels have places for `env_steps`, `frames` (emulated ones, if they are more than environment steps), `updates`
+        (of the optimiser), `loss`, `q_mean` (or a value estimate), `epsilon`, `learning_rate`, `replay_size`,
+        `replay_capacity` and `beta` (of a prioritized replay). Any other number, of up to 32 names, has a chart, and in
+        TensorBoard the tag `loop/NAME`. A number that is never told is left out of panels and charts, and 0 or null in
+        JSON lines. One that is not finite, such as the loss of a loop that has diverged, is a gap in its curve, null in
+        JSON lines, and told by a warning.
+        """
         checked: dict[str, float] = {}
         for name, value in numbers.items():
-            if name not in _NAMES:
-                raise ValueError(f"progress takes {', '.join(_NAMES)}, got {name}")
+            if name not in _KNOWN:
+                number_name_of(name, taken=Progress.__struct_fields__)
             number = float_of(name, value)
             if name in _BOUNDS and (name in _COUNTS or math.isfinite(number)):
                 number = number_of(name, value, *_BOUNDS[name])
             checked[name] = number if math.isfinite(number) else math.inf  # NaN is for those that are not told
+        own = {*self._numbers, *checked}.difference(_KNOWN)
+        if len(own) > MOST_NUMBERS:
+            raise ValueError(f"progress takes at most {MOST_NUMBERS} names besides {', '.join(_KNOWN)}, got {len(own)}")
         program_goes_on()
         self._numbers.update(checked)
         for name, number in checked.items():
@@ -344,7 +337,7 @@ class Reporter:
         steps = int(self._numbers.get("env_steps", 0))
         if self._stopped is not None:
             return self._stopped.reason
-        return f"{steps:,} environment steps are done" if self._steps <= steps else "the training loop has ended"
+        return f"{steps:,} environment steps are done" if self._steps <= steps else LOOP_ENDED
 
     def _put(self, report: tuple[int, float, EpisodeRecord] | Report) -> None:
         if len(self._waiting) < _MOST:
@@ -486,6 +479,7 @@ class Reporter:
                 loss=now.get("loss", math.nan),
                 q_mean=now.get("q_mean", math.nan),
                 not_finite=dict(self._not_finite),
+                numbers={name: value for name, value in now.items() if name not in _KNOWN},
                 remaining_s=progress.remaining_s if self._steps else None,
             )
         )

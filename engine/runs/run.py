@@ -42,6 +42,8 @@ LARGEST_FILE = 2**20
 ACTIVE: tuple[State, ...] = ("starting", "running", "paused", "judging", "stopping", "silent")
 NOT_BEGUN = "stopped before training began"
 """Why a run has ended that was stopped during its start."""
+LOOP_ENDED = "the training loop has ended"
+"""Why a run has ended that was reported by a loop, and not stopped."""
 NOT_SAVED = "the final checkpoint could not be written"
 """Why a run has failed that has trained to its end, such as on a full disk."""
 _MOST_RESULTS = 256
@@ -284,8 +286,8 @@ def end_state(env_steps: int, steps: int, reason: str) -> Literal["finished", "s
 
 
 def is_complete(reason: str) -> bool:
-    """Return whether a run ended because its steps or its episodes are done."""
-    return reason.endswith("are done")
+    """Return whether a run ended because its steps or its episodes are done, or because its loop says so."""
+    return reason.endswith("are done") or reason == LOOP_ENDED
 
 
 def machine_name() -> str:

@@ -14,7 +14,7 @@ from textual.widgets import Input
 from engine.host.client import HostProcess
 from engine.protocol.commands import Render
 from engine.protocol.messages import Evaluation, Failed, Hello, Lane, Log
-from engine.protocol.metrics import CHARTS
+from engine.protocol.metrics import CHARTS, Metric, own_metric
 from engine.runs.run import Run
 from mario_tui.data.feed import LOOK_S, read_record
 from mario_tui.data.format import judged, out_of
@@ -37,6 +37,10 @@ from mario_tui.widgets.panels.run import Introduction, LogPanel, RunHeader
 TICK_S = 0.25
 _COLOURS = ("-first", "-second", "-third", "-fourth")
 """Classes of the charts, each with a colour of its line."""
+_FEW = len(CHARTS)
+"""Charts that share the height of the screen; more than these are scrolled."""
+_LEAST_ROWS, _TWO_COLUMNS = 6, 90
+"""Height of a chart then, and the width from which on two stand side by side."""
 _NOT_AT_FIRST = ("toggle_pause", "back", "home", "detach", "stop", "open_selected")
 """What a key does not do that is meant to close the introduction."""
 
@@ -72,9 +76,8 @@ class DashboardScreen(RunControl):
         replay, machine, evaluations = ReplayPanel(), MachinePanel(), EvaluationsPanel(evaluate)
         log = self._log = LogPanel()
         processes, time_split, curriculum = ProcessesPanel(), TimeSplitPanel(), CurriculumPanel()
-        self.charts = [Chart(metric, self.view) for metric in CHARTS]
-        for chart, colour in zip(self.charts, cycle(_COLOURS)):
-            chart.add_class(colour)
+        self._colours = cycle(_COLOURS)
+        self.charts = [self._chart(metric) for metric in CHARTS]
         self._game = GameView(freeze_key=self.mario.key("dashboard.hold_game"))
         self._texts = [self.header, self.actors, processes, replay, machine, evaluations, log, time_split, curriculum]
         self.panels = (
@@ -102,6 +105,11 @@ class DashboardScreen(RunControl):
         if self.feed.was_live and not self.remembered.introduced and not self.mario.read_only:
             yield Introduction(self.mario.key("everywhere.help"), self._game_key)
 
+    def _chart(self, metric: Metric) -> Chart:
+        chart = Chart(metric, self.view)
+        chart.add_class(next(self._colours))
+        return chart
+
     def takes(self, key: Key | Paste) -> bool:
         """Also close the introduction; the key that closes it controls nothing."""
         self._closes_introduction = bool(self.query(Introduction))
@@ -119,9 +127,15 @@ class DashboardScreen(RunControl):
         self.actors.sort, self.actors.reverse = self.remembered.sort, self.remembered.turned
         self.restore()
         self.feed.connect()
+        self.screen_layout_refresh_signal.subscribe(self, self._draw_due)
         self.set_interval(TICK_S, self.tick)
         self._pace = Pace(self.mario.settings.game_fps)
         self.set_interval(1 / (2 * self._pace.most), self._show_frame)
+
+    def _draw_due(self, _: object) -> None:
+        """Draw the charts that have come into sight."""
+        for chart in self.charts:
+            chart.draw_if_due()
 
     def on_unmount(self) -> None:
         self.feed.close()
@@ -173,12 +187,27 @@ class DashboardScreen(RunControl):
             not_finite = None if snapshot.progress is None else snapshot.progress.not_finite
             self.curves = Curves(snapshot.points, snapshot.others, not_finite)
             self.view.reach = self.reach()
-            for chart in self.charts:
-                chart.show_curves(self.curves)
+            self._show_curves(snapshot)
             self._announce_best(before)
         if snapshot.others is not before.others and before.hello is not None:
             self._tell_errors(before)
         self._announce_end(snapshot)
+
+    def _show_curves(self, snapshot: Snapshot) -> None:
+        """Draw the charts. Of a loop outside the program, they are those that have numbers."""
+        present, known = self.present(), {chart.metric.name for chart in self.charts}
+        if new := [self._chart(own_metric(name)) for name in self.curves.own if name not in known]:
+            self.charts += new
+            self.panels = (*self.panels, *new)
+            for chart in new:
+                chart.logarithmic = chart.id in self.remembered.logarithmic
+            self.query_one("#charts").mount_all(new)
+        is_reported = snapshot.hello is not None and snapshot.hello.obeys is not None
+        for chart in self.charts:
+            chart.show_curves(self.curves)
+            chart.set_class(is_reported and chart.is_empty, "-off")
+        if self.present() != present:
+            self.lay_out()
 
     def _on_hello(self, hello: Hello) -> None:
         """A host has connected: request frames if the run was started with --render, or if the game is shown."""
@@ -330,10 +359,16 @@ class DashboardScreen(RunControl):
         self._log.filter(event.value)
 
     def lay_out(self) -> None:
-        """Also name the panels for which there is no room."""
+        """Also name the panels for which there is no room, and divide the room of the charts."""
         super().lay_out()
+        area = self.query_one("#charts")
+        count = sum(chart.display for chart in self.charts)
+        area.set_class(count > _FEW and self.maximised is None, "-many")
+        columns = 1 + (area.size.width >= _TWO_COLUMNS)
+        area.styles.grid_size_columns = columns
+        area.styles.grid_rows = str(max(_LEAST_ROWS, area.size.height // max(1, -(-count // columns))))
         unseen = [panel for panel in self.present() if not panel.display and panel.id not in self.remembered.hidden]
-        self.header.unseen = [] if self.maximised else [f"{panel.key} {panel.short_title}" for panel in unseen]
+        self.header.unseen = [] if self.maximised else [f"{panel.key} {panel.short_title}".strip() for panel in unseen]
         if self.header.is_mounted:
             self.header.repaint()
 

@@ -349,7 +349,8 @@ class PanelGrid(ChartScreen):
         self.lay_out()
         self.save_layout()
         self.set_focus(None)
-        self.notify(f"{panel.title} hidden; press {panel.key} to show it again", timeout=4)
+        key = panel.key or self.mario.key(f"{self.PLACE}.show_all")
+        self.notify(f"{panel.title} hidden; press {key} to show it again", timeout=4)
 
     def action_show_all(self) -> None:
         self.remembered.hidden, self._alone = [], ""

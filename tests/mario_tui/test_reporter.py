@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from textual.events import MouseScrollDown
 
 import mario_tui
 from engine.config.reading import what_it_obeys
@@ -263,6 +264,7 @@ def test_a_loop_that_never_asks_whether_to_stop_ends_by_itself(reporter: mario_t
         next_event(client, Progress, lambda each: each.state == "stopping")
     reporter.close()
     assert ended(run) == "finished: the training loop has ended"
+    assert run.record().told_state == "finished"
 
 
 @pytest.mark.process
@@ -290,7 +292,14 @@ def test_what_can_not_be_reported_is_refused_with_the_accepted_values(reporter: 
         (lambda: numbers(env_steps=-1), "env_steps must be between 0 and"),
         (lambda: numbers(env_steps=math.nan), "env_steps must be between 0 and .*, got nan"),
         (lambda: numbers(epsilon=2), "epsilon must be between 0 and 1, got 2"),
-        (lambda: numbers(steps=1), "progress takes env_steps, frames, .*, got steps"),
+        (lambda: numbers(mean_return=1), "mean_return must have another name: the run counts it itself"),
+        (lambda: numbers(**{"a\nb": 1}), r"names of numbers must be up to 40 printable characters, got 'a\\nb'"),
+        (lambda: numbers(**{"x" * 41: 1}), "names of numbers must be up to 40 printable characters, got 'xxx"),
+        (
+            lambda: numbers(**{f"n{i}": i for i in range(33)}),
+            "progress takes at most 32 names besides env_steps.*, got 33",
+        ),
+        (lambda: numbers(kl="low"), "kl must be a number, got 'low'"),
         (lambda: numbers(q_mean=None), "q_mean must be a number, got None"),
         (
             lambda: reporter.episode(1.0, 1, lane=2, results={"score": 1}),
@@ -405,6 +414,50 @@ async def test_a_loop_that_diverges_shows_it_everywhere(reporter: mario_tui.Repo
     assert sorted(told) == sorted(f"{name} is not finite at step {100 if name == 'q_mean' else 250}" for name in names)
     rows = run_program("export", "here", "--tag", "losses/td_loss", "--output", "-", cwd=tmp_path).stdout.splitlines()
     assert {(row.split(",")[2], row.split(",")[4]) for row in rows[1:]} >= {("100", "0.5"), ("250", "nan")}
+
+
+@pytest.mark.process
+async def test_numbers_of_any_name_have_charts_and_tags_and_others_have_none(
+    reporter: mario_tui.Reporter, tmp_path: Path
+) -> None:
+    run = Run(reporter.path)
+    app = MarioApp(open_run=run)
+    async with app.run_test(size=(120, 40)) as pilot:
+        dashboard = await opened(pilot)
+        reporter.progress(env_steps=10, approx_kl=0.25, **{"train/clip fraction": 0.5})
+        reporter.evaluation(3.0, 5, results={"score": 1})
+
+        def shown() -> list[str]:
+            return [chart.title for chart in dashboard.charts if chart.display]
+
+        await until(pilot, lambda: shown() == ["Mean return", "approx_kl", "train/clip fraction"], "the charts")
+        kl = dashboard.charts[3]
+        await until(pilot, lambda: "0.250" in str(kl.render()), "the number")
+        dashboard.go_to(kl)
+        await pilot.press("w")
+        assert shown() == ["Mean return", "train/clip fraction"]
+        await pilot.press("W", "5")
+        assert shown() == ["Mean return", "approx_kl", "train/clip fraction"]
+        reporter.progress(env_steps=20, approx_kl=math.nan, **{f"n{i}": i for i in range(30)})
+        await until(pilot, lambda: len(shown()) == 33, "all that a loop may name")
+        await until(pilot, lambda: "not finite since step 20" in str(kl.render()), "the gap")
+        area = dashboard.query_one("#charts")
+        assert area.max_scroll_y > 0
+        await pilot._post_mouse_events([MouseScrollDown], widget=kl, offset=(20, 3), button=0)
+        await until(pilot, lambda: area.scroll_y > 0, "the page has moved")
+        area.scroll_end(animate=False)
+        await until(pilot, lambda: "29" in str(dashboard.charts[-1].render()), "a chart that has come into sight")
+    reporter.progress(env_steps=30)
+    reporter.close()
+    assert run.record().told_state == "finished"
+    lines = [
+        json.loads(line, parse_constant=pytest.fail) for line in (run.path / "metrics.jsonl").read_text().splitlines()
+    ]
+    told = {line["env_steps"]: line.get("numbers") for line in lines if line["event"] == "progress"}
+    assert told[10] == {"approx_kl": 0.25, "train/clip fraction": 0.5} and told[20]["approx_kl"] is None
+    rows = run_program("export", "here", "--tag", "loop/*", "--output", "-", cwd=tmp_path).stdout.splitlines()
+    points = {tuple(row.split(",")[at] for at in (1, 2, 4)) for row in rows[1:]}
+    assert {("loop/approx_kl", "10", "0.25"), ("loop/approx_kl", "20", "nan"), ("loop/n29", "30", "29.0")} <= points
 
 
 ENDING = """

@@ -60,7 +60,7 @@ class Curves:
         """x of the points whose value of this name is known."""
         xs = self._steps if axis == "steps" else self._wall
         start = self._wall[-1] if self._wall and axis == "ago" else 0.0
-        return [x - start for x, point in zip(xs, self.points, strict=True) if not math.isnan(getattr(point, name))]
+        return [x - start for x, point in zip(xs, self.points, strict=True) if not math.isnan(point.value(name))]
 
     def reach(self, axis: Axis) -> tuple[float, float]:
         """First and last x of all points and marks."""
@@ -80,7 +80,12 @@ class Curves:
 
     def values(self, name: str) -> list[float]:
         """The known values: a host reports NaN until there is one, in each of its sessions. Infinite ones are gaps."""
-        return [value for point in self.points if not math.isnan(value := getattr(point, name))]
+        return [value for point in self.points if not math.isnan(value := point.value(name))]
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The names of numbers that the loop has named itself."""
+        return tuple(self.points[-1].numbers) if self.points else ()
 
     def _wall_at(self, env_steps: float) -> float:
         after = bisect_left(self._steps, env_steps)
@@ -144,8 +149,11 @@ class Chart(Plot):
     COMPONENT_CLASSES = {*_CLASSES}
 
     def __init__(self, metric: Metric, view: ChartView) -> None:
-        super().__init__(metric.title, view, id=f"chart-{metric.short.lower()}", key=metric.key)
+        # A loop's name for a number may be any text, an id may not.
+        id = f"chart-{metric.short.lower()}" if metric.key else f"chart-own-{metric.name.encode().hex()}"
+        super().__init__(metric.title, view, id=id, key=metric.key)
         self.short_title = metric.short
+        self.metric = metric
         self._values, self._best, self._evaluated = metric.name, metric.best, metric.evaluated
         self._curves = Curves()
         self._ys: list[float] = []
@@ -155,6 +163,12 @@ class Chart(Plot):
         if curves is not self._curves:
             self._curves, self._ys = curves, curves.values(self._values)
             self.draw()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the run tells nothing of what the chart shows, though it has told something."""
+        has_evaluations = self._evaluated and bool(self._curves.evaluations)
+        return bool(self._curves.points) and not self._ys and not has_evaluations
 
     def curves(self) -> list[Curve]:
         xs = self._curves.xs(self.view.axis, self._values)
@@ -191,7 +205,8 @@ class Chart(Plot):
         if not points:
             return []
         newest = [Glyph(*points[-1], "●", _LINE)] if math.isfinite(curve.ys[-1]) else []
-        return [*newest, Glyph(*self._best_of(points), self._best_sign, _LINE)]
+        best = [Glyph(*self._best_of(points), self._best_sign, _LINE)] if self._best else []
+        return [*newest, *best]
 
     def marks(self) -> list[tuple[float, str]]:
         """In a shared cell the rarest kind wins."""
@@ -211,7 +226,8 @@ class Chart(Plot):
             return ""
         if cursor is None:
             last = number(known[-1][1])
-            return f"{last} {self._best_sign}{number(self._best_of(known)[1])}" if self.columns > 16 else last
+            with_best = self._best and self.columns > 16
+            return f"{last} {self._best_sign}{number(self._best_of(known)[1])}" if with_best else last
         x, y = known[nearest([x for x, _ in known], cursor)]
         text = f"{number(y)} at {x_text(x, axis)}"
         if evaluations := self.single_points():
@@ -221,7 +237,7 @@ class Chart(Plot):
     def legend(self) -> str:
         shown = {letter for _, letter in self._curves.marks}
         names = [f"{letter} {name}" for letter, name in MARKS.items() if letter in shown]
-        names += [f"● newest  {self._best_sign} {'highest' if self._best == 'high' else 'lowest'}"]
+        names += ["● newest", *([f"{self._best_sign} {self._best}est"] if self._best else [])]
         if self._evaluated and self._curves.evaluations:
             names.append("◆ evaluation  ★ best evaluation")
         return "  ".join(names)

@@ -14,7 +14,7 @@ from itertools import groupby
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
-from textual.events import Leave, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
+from textual.events import Leave, MouseDown, MouseEvent, MouseMove, MouseUp
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -24,7 +24,6 @@ from mario_tui.data.format import fitting
 from mario_tui.widgets.base.panel import LineWidget
 from mario_tui.widgets.charts.axes import (
     AXIS_NAMES,
-    ZOOM,
     ChartView,
     log_ticks,
     round_ticks,
@@ -329,17 +328,6 @@ class Plot(LineWidget):
         column = event.x - 1 - _LABEL
         low, high = self.view.bounds
         return low + (high - low) * (column + 0.5) / columns if 0 <= column < columns and high > low else None
-
-    def _zoom(self, event: MouseEvent, factor: float) -> None:
-        event.stop()
-        self.view.zoom(factor, self._x_at(event))
-        self.post_message(self.Moved())
-
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        self._zoom(event, 1 / ZOOM)
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        self._zoom(event, ZOOM)
 
     def on_mouse_down(self, event: MouseDown) -> None:
         self._dragged_from = event.x
