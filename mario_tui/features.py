@@ -90,6 +90,9 @@ COMMANDS = {
         "mario_tui.extras.export", "export_parser", "[RUN|PATH]",
         "scalars of a run or of event files: CSV, JSON lines or Parquet",
     ),
+    "schema": Command(
+        f"{_OWN}.schema", "schema_parser", "WHAT", "JSON Schema of options, events, runs, policies or plans"
+    ),
     "serve": Command(
         "mario_tui.extras.serve", "serve_parser", "", "the terminal UI in a browser; --host ADDRESS, --port N"
     ),
@@ -99,6 +102,17 @@ COMMANDS = {
 }  # fmt: skip
 """By name, in the order of the help."""
 
+
+@dataclass(frozen=True)
+class SchemaOf:
+    """A JSON Schema that the function `schema` of a module makes; `about`: of what."""
+
+    module: str
+    about: str
+
+
+SCHEMAS = {"plan": SchemaOf("mario_tui.extras.sweeps.options", "a file of sweep --plan")}
+"""Those that `mario-tui schema` prints besides its own."""
 
 VIEWERS = ("mario_tui.extras.event_files",)
 """Modules that show files of other programs (`attach PATH`), with the functions `shows(path) -> bool`,
@@ -115,6 +129,11 @@ def commands() -> dict[str, Command]:
         for name, command in COMMANDS.items()
         if _is_there(command.module) and _is_there(command.needs or command.module)
     }
+
+
+def schemas() -> dict[str, SchemaOf]:
+    """The schemas whose modules are there."""
+    return {name: each for name, each in SCHEMAS.items() if _is_there(each.module)}
 
 
 @cache

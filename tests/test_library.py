@@ -20,7 +20,7 @@ from engine.evaluation.policy import load_policy
 from engine.games import BUILT_IN
 from engine.games.snake.rules import SnakeLanes
 from engine.runs.checkpoints import policy_metadata
-from engine.runs.policies import _Metadata
+from engine.runs.policies import Metadata
 from engine.runs.run import Run
 from mario_tui.data.feed import recorded_state
 from tests.support.policy_files import shipped
@@ -133,7 +133,7 @@ def test_the_page_of_the_library_tells_every_field_of_a_policy() -> None:
     fields = LIBRARY.read_text("utf-8").partition("### The file")[2].partition("### ")[0]
     told = {name for row in re.findall(r"^- (.*?) \(", fields, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     required = {option for game in BUILT_IN for option in options_with("policy", game)}
-    assert told == required | set(_Metadata.__struct_fields__)
+    assert told == required | set(Metadata.__struct_fields__)
 
 
 @pytest.mark.parametrize(

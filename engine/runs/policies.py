@@ -146,7 +146,7 @@ _MOST_PARTS = 32
 _Side = Annotated[int, msgspec.Meta(ge=1, le=2**12)]
 
 
-class _Metadata(msgspec.Struct):
+class Metadata(msgspec.Struct):
     """Fields of every policy."""
 
     game: str
@@ -178,7 +178,7 @@ class HadFewerOptions(Protocol):
 def checked_metadata(said: Any) -> dict[str, Any]:
     """The metadata of a policy, with what the version before left out, and its task as a run's options say it. Raises
     `ValueError` saying what is wrong."""
-    policy = msgspec.convert(said, _Metadata)
+    policy = msgspec.convert(said, Metadata)
     if policy.game not in GAMES:
         raise ValueError(f"game {must_be_one_of(GAMES, policy.game)}")
     game = game_of(policy.game)

@@ -25,6 +25,7 @@ from engine.runs.sweep_journal import MOST_RUNS
 from engine.runtime.formats import read_toml
 from engine.runtime.threads import available_cores
 from mario_tui.commands.options import whole
+from mario_tui.commands.schema import options_schema
 from mario_tui.data.format import counted
 from mario_tui.engine_command import EngineCommand, failure_text
 from mario_tui.extras.sweeps.results import listed, setting_text
@@ -39,6 +40,7 @@ PLAN_KEYS = (
     "options",
 )  # fmt: skip
 RAY = "Ray cluster whose nodes the runs are placed on: auto (the one of this machine, or $RAY_ADDRESS) or HOST:PORT"
+_MOST_JOBS = 1000
 CHOICES = {"search": ("tpe",), "metric": ("best", "last"), "prune": ("median",)}
 
 
@@ -50,19 +52,41 @@ def _one_of(name: str, text: str) -> str:
 
 def jobs_of(text: str) -> int:
     """0 for `auto`."""
-    return 0 if text == "auto" else whole("--jobs", 1, 1000)(text)
+    return 0 if text == "auto" else whole("--jobs", 1, _MOST_JOBS)(text)
 
 
+_BOUNDS = {
+    "seeds": (1, MOST_RUNS),
+    "first-seed": (0, 2**32 - MOST_RUNS),
+    "sample": (1, MOST_RUNS),
+    "sample-seed": (0, 2**31),
+    "prune-after": (0, 2**32),
+}
+"""Of whole numbers."""
 PARSERS: dict[str, Callable[[str], Any]] = {
-    "seeds": whole("--seeds", 1, MOST_RUNS),
-    "first-seed": whole("--first-seed", 0, 2**32 - MOST_RUNS),
-    "sample": whole("--sample", 1, MOST_RUNS),
-    "sample-seed": whole("--sample-seed", 0, 2**31),
+    **{name: whole(f"--{name}", *bounds) for name, bounds in _BOUNDS.items()},
     **{name: partial(_one_of, name) for name in CHOICES},
-    "prune-after": whole("--prune-after", 0, 2**32),
     "jobs": jobs_of,
     "name": str,
 }
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a plan: each key by itself. Options may have hyphens there, as flags have."""
+    options = options_schema()["properties"]
+    spelt = {each: name for name in options for each in (name, name.replace("_", "-"))}
+    one = {each: {"$ref": f"#/$defs/{name}"} for each, name in spelt.items()}
+    text = {"type": "string"}  # of several values, or a range
+    varied = {each: {"anyOf": [of, {"type": "array", "minItems": 1, "items": of}, text]} for each, of in one.items()}
+    keys = {name: {"type": "integer", "minimum": low, "maximum": high} for name, (low, high) in _BOUNDS.items()}
+    keys |= {name: {"enum": list(choices)} for name, choices in CHOICES.items()}
+    keys |= {
+        "jobs": {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": _MOST_JOBS}]},
+        "name": {"type": "string"},
+        "vary": {"type": "object", "properties": varied, "additionalProperties": False},
+        "options": {"type": "object", "properties": one, "additionalProperties": False},
+    }
+    return {"type": "object", "properties": keys, "additionalProperties": False, "$defs": options}
 
 
 def add_variations(parser: argparse.ArgumentParser) -> None:
