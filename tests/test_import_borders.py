@@ -33,6 +33,8 @@ ROOT = Path(__file__).parent.parent
         ("engine.sinks.process", ("torch", "llvmlite", "textual", "mario_tui", "numpy")),
         ("engine.host.client", ("torch", "llvmlite", "textual", "mario_tui", "numpy")),
         ("mario_tui", ("engine", "numpy", "msgspec")),
+        ("mario_tui.environments", ("torch", "llvmlite", "textual", "rich")),
+        ("mario_tui.policies", ("torch", "llvmlite", "textual", "rich")),
         ("engine.reporting.reporter", ("torch", "llvmlite", "textual", "gymnasium", "tensorboard")),
         ("engine.runners.single", ("textual", "mario_tui", "gym", "nes_py")),
         ("engine.runners.apex", ("textual", "mario_tui", "gym", "nes_py", "ray")),
@@ -85,7 +87,13 @@ def test_wheel_holds_both_packages_the_themes_and_the_command(tmp_path: Path) ->
         (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
         assert b"mario-tui = mario_tui.__main__:main" in archive.read(entry_points)
     assert {f"mario_tui/themes/{path.name}" for path in (ROOT / "themes").glob("*.toml")} <= names
-    assert {"engine/host/supervisor.py", "mario_tui/app.py", "mario_tui/app.tcss"} <= names
+    assert {
+        "engine/py.typed",
+        "mario_tui/py.typed",
+        "engine/host/supervisor.py",
+        "mario_tui/app.py",
+        "mario_tui/app.tcss",
+    } <= names
     assert not any(name.endswith(".nes") or name.startswith("tests/") for name in names)
 
 

@@ -53,6 +53,11 @@ def gymnasium(names: Names) -> None:
     names["many"].close()
 
 
+def trained(names: Names) -> None:
+    assert names["info"]["flag_get"]
+    names["env"].close()
+
+
 def boards(names: Names) -> None:
     assert names["frames"].shape == (256, 4, 14, 7)
     assert names["step"].rewards.shape == (256,)
@@ -105,6 +110,7 @@ def named_numbers(names: Names) -> None:
 AFTER: list[Callable[[Names], None]] = [
     mario,
     gymnasium,
+    trained,
     boards,
     filled,
     mapped,

@@ -53,6 +53,16 @@ def greedy_act(network: nn.Module) -> Act:
     return act
 
 
+def values_of(network: nn.Module) -> Callable[[Frames], NDArray[np.float32]]:
+    """A function that computes a network's Q-values [lanes, actions] on the CPU."""
+
+    @torch.no_grad()
+    def values(obs: Frames) -> NDArray[np.float32]:
+        return network(torch.from_numpy(obs)).float().numpy()
+
+    return values
+
+
 def play_episodes(
     env: Lanes,
     act: Act,
