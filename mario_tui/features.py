@@ -60,6 +60,9 @@ COMMANDS = {
         "mario_tui.extras.sweeps.command", "sweep_parser", "[...]",
         "many runs: options that vary, seeds, a table with intervals", is_daily=True, of_runs=True,
     ),
+    "policies": Command(
+        f"{_OWN}.policies", "policies_parser", "[--json]", "list trained policies: of the package, and of your runs"
+    ),
     "pause": Command(f"{_OWN}.control", "control_parser", "RUN...", "pause training", is_shared=True),
     "resume-training": Command(
         f"{_OWN}.control", "control_parser", "RUN", "continue training after a pause", is_shared=True

@@ -86,17 +86,14 @@ def _without_nan(value: Any) -> Any:
 def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
     """The fields of a message of a game with this outcome, in the words of the game."""
     fields: dict[str, Any] = msgspec.structs.asdict(message)
-    own: dict[str, Any]
     match message:
         case Episode():
-            own = {name: _whole(value) for name, value in outcome.named(fields.pop("results")).items()}
+            own: dict[str, Any] = {name: _whole(value) for name, value in outcome.named(fields.pop("results")).items()}
             success, task, cleared = (fields.pop(name) for name in ("success", "task", "cleared"))
             if outcome.goal is not None:
                 own[outcome.goal.name] = success
             if outcome.tasks:
                 own |= {outcome.task: task, "cleared": cleared}
-        case Progress():
-            own = {"numbers": numbers} if (numbers := fields.pop("numbers")) else {}
         case Evaluated():
             del fields["outcome"]
             fields |= {name: fields[name] or None for name in ("stage", "emulator")}

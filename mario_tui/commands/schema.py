@@ -21,6 +21,7 @@ from engine.protocol.results import BestEvaluation
 from engine.runs.policies import Metadata
 from engine.runs.run import Annotation, RunRecord
 from mario_tui.commands.options import Parser
+from mario_tui.commands.policies import Found
 from mario_tui.data.run_status import RunStatus
 from mario_tui.features import schemas
 
@@ -35,6 +36,7 @@ _MAKERS = {
     "options": ("a file of --config", lambda: options_schema()),
     "events": ("a line of --log-format json and of follow", lambda: events_schema()),
     "runs": ("the array that runs --json prints", lambda: runs_schema()),
+    "policies": ("the array that policies --json prints", lambda: policies_schema()),
     "policy": ("the text `policy` in the metadata of a policy file", lambda: policy_schema()),
 }
 
@@ -154,10 +156,19 @@ def _printed(content: type[msgspec.Struct], *left_out: str, event: str = "", **i
 
 def _may_be_unknown(name: str, schema: Schema) -> Schema:
     kind = schema.get("type")
+    if schema.get("additionalProperties") == {"type": "number"}:
+        return {"type": "object", "additionalProperties": _NUMBER}
     return {**schema, "type": [kind, "null"]} if kind == "number" or name == "clears" else schema
 
 
 # ---------------------------------------------------------------------------------------------- policies
+
+
+def policies_schema() -> Schema:
+    (reference,), parts = msgspec.json.schema_components([Found], ref_template="#/$defs/{name}")
+    found = parts.pop(reference["$ref"].rpartition("/")[2])
+    found["properties"]["run"] = _any_of(runs_schema()["items"], _NULL)
+    return {"type": "array", "items": found, "$defs": parts}
 
 
 def policy_schema() -> Schema:

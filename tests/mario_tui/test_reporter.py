@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 from textual.events import MouseScrollDown
 
 import mario_tui
@@ -30,6 +31,7 @@ from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
 from mario_tui.commands import control
+from mario_tui.commands.schema import schema_of
 from mario_tui.data.run_status import RunStatus
 from mario_tui.headless import progress_line
 from tests.support.app import app_is_there, opened, text, until
@@ -454,6 +456,8 @@ async def test_numbers_of_any_name_have_charts_and_tags_and_others_have_none(
         json.loads(line, parse_constant=pytest.fail) for line in (run.path / "metrics.jsonl").read_text().splitlines()
     ]
     told = {line["env_steps"]: line.get("numbers") for line in lines if line["event"] == "progress"}
+    valid = Draft202012Validator(schema_of("events"))
+    assert all(valid.is_valid(line) for line in lines if line["event"] == "progress")
     assert told[10] == {"approx_kl": 0.25, "train/clip fraction": 0.5} and told[20]["approx_kl"] is None
     rows = run_program("export", "here", "--tag", "loop/*", "--output", "-", cwd=tmp_path).stdout.splitlines()
     points = {tuple(row.split(",")[at] for at in (1, 2, 4)) for row in rows[1:]}
