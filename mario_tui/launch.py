@@ -23,7 +23,14 @@ from engine.errors import RemovedError, UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.checkpoints import OnProgress, committed, read_manifest
-from engine.runs.lookup import find_source, how_to_name, options_of_policy, with_located_policy
+from engine.runs.lookup import (
+    HUB,
+    find_source,
+    how_to_name,
+    options_of_policy,
+    with_located_policy,
+    with_pinned_policy,
+)
 from engine.runs.marks import check_code, is_run, mark_own, was_created_here
 from engine.runs.registry import create_run, discard_run, list_records, name_error
 from engine.runs.run import CONFIG_FILE, Annotation, Run, read_config, write_annotation
@@ -138,9 +145,10 @@ def make_plan(
 def asked_options(
     given: Mapping[str, Any], config_file: Path | None, preset_name: str | None, *, trusted: bool = False
 ) -> dict[str, Any]:
-    """The options of preset, file and command line, each overriding the one before. Raises `UserError`."""
+    """The options of preset, file and command line, each overriding the one before; see `with_pinned_policy`. Raises
+    `UserError`."""
     with _naming(config_file, given):
-        return _merged(given, config_file, preset_name, trusted)[0]
+        return dict(with_pinned_policy(_merged(given, config_file, preset_name, trusted)[0]))
 
 
 def _merged(
@@ -244,6 +252,7 @@ def _await_end(run: Run) -> None:
 
 def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = lambda done: None) -> Plan:
     if resume is None:
+        asked = with_pinned_policy(asked)
         defaults = options_of_policy(asked)
         config = make_config(asked, defaults=defaults)
         check_code(config.values(), asked, None, "the policy")
@@ -302,11 +311,11 @@ def _notes(config: RunConfig, asked: Mapping[str, Any], followed: list[str]) -> 
 
 def with_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The values with `~` expanded, and paths that the engine reads resolved against `folder`: its working directory is
-    the run's folder."""
+    the run's folder. An address on the Hub is kept as it is."""
     paths = {
         name: str(expanded(values[name]))
         for name in ("rom", "run_dir", "initial_policy")
-        if isinstance(values.get(name), str) and values[name]
+        if isinstance(values.get(name), str) and values[name] and not values[name].startswith(HUB)
     }
     for name, path in paths.items():
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in path):

@@ -18,6 +18,7 @@ from engine.config.runners import torchrun_rank
 from engine.config.sinks import JSON_LINES, TRACKERS, sink_names
 from engine.config.user_code import located
 from engine.errors import UserError
+from engine.runs.lookup import HUB
 from engine.runs.marks import is_trusted, trust, unknown_code, utf8_path
 from engine.runtime.files import open_to_others
 from engine.runtime.text import printable
@@ -60,6 +61,8 @@ def _elsewhere(file: Path, options: Mapping[str, Any]) -> list[str]:
             found.append(f"{flag('run_dir')} {run_dir}")
     if texts.get("ray", "none") not in _RAY_HERE:
         found.append(f"{flag('ray')} {texts['ray']}")
+    if texts.get("initial_policy", "").startswith(HUB):
+        found.append(f"{flag('initial_policy')} {texts['initial_policy']}")
     sinks = set(sink_names(texts.get("sinks", "none")))
     kept_here = {JSON_LINES, *(name for name, tracker in TRACKERS.items() if tracker.database is not None)}
     found += [f"{flag('sinks')} {name}" for name in sorted(sinks - kept_here)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -211,12 +211,14 @@ def _unit(spec: FieldSpec) -> str:
     return "N" if is_int(spec) else "X" if "float" in str(spec.type) else "NAME"
 
 
-def command_line(config: RunConfig) -> str:
-    """The command that starts a run with these options."""
+def command_line(config: RunConfig, without: Container[str] = ()) -> str:
+    """The command that starts a run with these options; `without` some, and without the module of what is played."""
     options, game = options_apart(config), config.game_info
     name = options.pop("game")
     if not game.options.choose_game:
-        name += f":{options.pop(game.tasks)}"
+        played = str(options.pop(game.tasks))
+        name += f":{played.rpartition(':')[2] if game.tasks in without else played}"
+    options = {name: value for name, value in options.items() if name not in without}
     words = ["mario-tui", "--game", name]
     words += [word for argument in as_arguments(options) for word in argument.split("=", 1)]
     return shlex.join(words)

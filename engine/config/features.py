@@ -17,6 +17,8 @@ FEATURES: Mapping[str, str] = {
     "guide": "engine.extras.distillation.mario.ways:guide_of_run",
     "gymnasium environments": "engine.extras.gymnasium_api",
     "distillation": "engine.extras.distillation.contract",
+    "downloads from the Hub": "engine.extras.hub.download",
+    "uploads to the Hub": "engine.extras.hub.upload:put",
     "export of ONNX models": "engine.extras.export.export_onnx",
     "mlflow": "engine.extras.trackers.mlflow:MLflow",
     "ray": "engine.extras.ray.named_cluster",

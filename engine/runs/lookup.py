@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from engine.config.capabilities import StartsFromPolicy, task_label
+from engine.config.features import feature, has_feature
 from engine.config.fields import ConfigError, check
 from engine.config.game import GAMES, game_of
 from engine.config.reading import NOT_TRAINED
@@ -52,6 +53,8 @@ from engine.runs.sweep import Sweep, list_sweeps
 from engine.runtime.files import is_own
 from engine.runtime.text import in_words
 
+HUB = "hf://"
+"""Begins the address of a policy on the Hugging Face Hub."""
 _RunOrSweep = TypeVar("_RunOrSweep", bound=Run | Sweep)
 
 
@@ -281,14 +284,17 @@ def find_source(spec: str, run_dir: str | Path | None, progress: OnProgress = un
 
 def find_policy(spec: str, run_dir: str | Path | None, progress: OnProgress = unseen) -> Path:
     """The policy file (safetensors) for `spec`: a policy file, the name of a policy in the package, a checkpoint
-    folder, a run or `latest`.
+    folder, a run or `latest`, or an address on the Hub, from which it may be downloaded.
 
     For a run it is the best-evaluated policy, or that of the newest checkpoint if none was evaluated. Raises
     `CheckpointError` if there is none.
     """
     path = Path(spec)
     shipped = policies.path_of(spec)
-    if path.is_file():
+    if spec.startswith(HUB):
+        policy = kept_policy(pinned_policy(spec))
+        assert policy is not None
+    elif path.is_file():
         policy = path
     elif shipped is not None:
         policy = shipped
@@ -311,6 +317,34 @@ def find_policy(spec: str, run_dir: str | Path | None, progress: OnProgress = un
         policy = best if best.is_file() else _newest_source(run, progress).path / POLICY_FILE
     check_policy(policy)
     return policy.resolve()
+
+
+def pinned_policy(spec: str) -> str:
+    """The address of a policy on the Hub with the commit that it means now; it is downloaded unless it was before.
+    Raises `CheckpointError`."""
+    try:
+        pinned: str = feature("downloads from the Hub", spec).pinned(spec)
+    except UserError as error:
+        raise CheckpointError(str(error)) from None
+    return pinned
+
+
+def with_pinned_policy(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with the commit in the address of an initial policy on the Hub: a run and all runs of a sweep begin
+    with the same weights, however often they are resumed. Raises `ConfigError`."""
+    policy = asked.get("initial_policy")
+    if not (isinstance(policy, str) and policy.startswith(HUB)):
+        return asked
+    try:
+        return {**asked, "initial_policy": pinned_policy(policy)}
+    except CheckpointError as error:
+        raise ConfigError("initial_policy", f"must be a policy; {error}") from None
+
+
+def kept_policy(spec: str) -> Path | None:
+    """The file for an address on the Hub with a commit; None if it is not here."""
+    kept: Path | None = feature("downloads from the Hub", spec).kept(spec)
+    return kept
 
 
 def newest_with_policy(run_dir: str | Path | None, game: str | None = None, task: str | None = None) -> Run | None:
@@ -352,6 +386,8 @@ def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
     policy, run_dir = asked.get("initial_policy"), asked.get("run_dir", RunConfig.run_dir)
     if not (isinstance(policy, str) and isinstance(run_dir, str)):
         return {}
+    if policy.startswith(HUB) and not (has_feature("downloads from the Hub") and kept_policy(policy)):
+        return {}  # somebody is just typing it
     try:
         said = policy_metadata(find_policy(policy, run_dir))
     except CheckpointError:
@@ -374,14 +410,16 @@ def _decided_by(policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_located_policy(config: RunConfig) -> RunConfig:
-    """The options of a new run with its initial policy as an absolute path, unless it is a policy of the package: the
-    run's processes have another working directory, and the name of a run may come to mean another policy.
+    """The options of a new run with its initial policy as an absolute path, unless it is one of the package or on the
+    Hub: the run's processes have another working directory, and the name of a run may come to mean another policy.
 
     Raises `ConfigError` if there is no such policy, or if it doesn't fit.
     """
     if config.initial_policy is None:
         return config
     path = fitting_policy(config)
+    if config.initial_policy.startswith(HUB):
+        return config
     return config if path == policies.path_of(config.initial_policy) else replace(config, initial_policy=str(path))
 
 

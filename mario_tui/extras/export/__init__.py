@@ -1,14 +1,16 @@
-"""`mario-tui export`: the scalars of a run, or the network of a policy, for other programs."""
+"""`mario-tui export`: the scalars of a run, or the network of a policy, for other programs; a policy for the Hub."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from engine.config.capabilities import CommandOption
-from engine.config.features import place_of_feature
+from engine.config.features import feature, place_of_feature
 from engine.config.fields import flag
 from engine.config.game import games, options_with
 from engine.errors import UserError
@@ -24,6 +26,7 @@ from mario_tui.engine_command import EngineCommand, failed
 from mario_tui.terminal.console import progress_bar
 
 _FORMATS = ("csv", "jsonl", "parquet", "onnx")
+_OF_HUB = ("license", "film", "public")
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -31,14 +34,15 @@ def export_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="mario-tui export",
         description="Scalars of a run, or of TensorBoard event files, as a table. It has one row per point: run, tag, "
-        "step, wall_time (Unix time), value. With --format onnx: the network of a policy, as an ONNX model.",
+        "step, wall_time (Unix time), value. With --format onnx: the network of a policy, as an ONNX model. With --to: "
+        "the policy itself, with a card, to the Hugging Face Hub.",
     )
     parser.add_argument(
         "run",
         nargs="?",
         default="latest",
-        help="a run's name or path, latest (the default), an event file, or a folder of event files; for ONNX also a "
-        "policy file, a checkpoint folder, or an included policy (mario-1-1)",
+        help="a run's name or path, latest (the default), an event file, or a folder of event files; for ONNX and "
+        "the Hub also a policy file, a checkpoint folder, or an included policy (mario-1-1)",
     )
     parser.add_argument(
         "--output",
@@ -54,6 +58,10 @@ def export_parser() -> argparse.ArgumentParser:
         help="only tags that match, such as 'charts/*'; may be given several times",
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
+    parser.add_argument("--to", metavar="hf://USER/NAME", help="put the policy into this repository of the Hub")
+    parser.add_argument("--license", metavar="ID", help="its licence, such as mit; asked for in a terminal")
+    parser.add_argument("--film", type=Path, metavar="FILE", help="a GIF or MP4 of `play --record` for its card")
+    parser.add_argument("--public", action="store_true", help="a repository that everybody sees (default: private)")
     add_game_options(parser, _code_options())
     add_run_dir(parser)
     return parser
@@ -68,6 +76,10 @@ def _code_options() -> dict[str, CommandOption]:
 def run(arguments: list[str]) -> int:
     options = export_parser().parse_args(arguments)
     run_dir = existing(options.run_dir)
+    if options.to is not None:
+        return _put_on_hub(options, run_dir)
+    if name := next((name for name in _OF_HUB if getattr(options, name)), None):
+        raise UserError(f"--{name} needs --to hf://USER/NAME")
     output = None if options.output in (None, "-") else expanded(options.output)
     format = options.format or ("csv" if output is None else output.suffix.removeprefix("."))
     if format not in _FORMATS:
@@ -104,6 +116,26 @@ def _export_policy(options: argparse.Namespace, run_dir: str | None, output: Pat
         output = Path(origin_of(policy).name.removesuffix(".safetensors").replace(" ", "-") + ".onnx")
     _check_output(output, options.force)
     return export_onnx(policy, output, code)
+
+
+def _put_on_hub(options: argparse.Namespace, run_dir: str | None) -> int:
+    from engine.runs.lookup import HUB, find_policy
+
+    if other := next((name for name in ("output", "format", "tag") if getattr(options, name)), None):
+        raise UserError(f"--{other} can't be combined with --to")
+    if not options.to.startswith(HUB):
+        raise UserError(f"--to must be {HUB}USER/NAME, got {options.to!r}")
+    if options.film is not None and (options.film.suffix not in (".gif", ".mp4") or not options.film.is_file()):
+        raise UserError(f"--film must be a .gif or .mp4 file, got {str(options.film)!r}")
+    put = feature("uploads to the Hub", "--to")
+    policy, licence = find_policy(options.run, run_dir), options.license
+    if licence is None and sys.stdin.isatty():
+        licence = input("licence of the policy, such as mit or cc-by-4.0: ").strip()
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", licence or ""):
+        raise UserError(f"--license must be an identifier of the Hub, such as mit or cc-by-4.0, got {licence!r}")
+    address = put(policy, options.to, licence=licence, public=options.public, film=options.film)
+    print(address)
+    return 0
 
 
 def _check_output(output: Path | None, force: bool) -> None:

@@ -29,6 +29,11 @@ NEED: dict[str, list[tuple[tuple[str, ...], str]]] = {
             "--env engine.games.gymnasium_api can't be imported: engine.games.gymnasium_api",
         )
     ],
+    "hub": [
+        (("eval", "hf://somebody/snake"), "hf://somebody/snake"),
+        ((*SNAKE, "--initial-policy", "hf://somebody/snake"), "--initial-policy must be a policy; hf://somebody/snake"),
+        (("export", "snake-12x12", "--to", "hf://somebody/snake", "--license", "mit"), "--to"),
+    ],
     "ray": [
         ((*SNAKE, "--runner", "apex", "--ray", "auto"), "--ray"),
         (("sweep", "--game", "snake", "--seeds", "2", "--ray", "auto"), "--ray"),
