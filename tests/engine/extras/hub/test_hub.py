@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from huggingface_hub import constants
+from huggingface_hub import ModelCard, constants
 
 from engine.errors import UserError
 from engine.extras.hub.download import Address, pinned
@@ -51,12 +50,10 @@ def test_a_policy_goes_to_the_hub_and_comes_back(server: Hub, tmp_path: Path, mo
     ((commit, files),) = server.repositories["somebody/snake"]
     assert address == f"hf://somebody/snake@{commit}" and server.visibility == {"somebody/snake": "private"}
     assert files["policy.safetensors"] == shipped(SNAKE)
-    head = yaml.safe_load(files["README.md"].decode().split("---")[1])
-    assert (head["license"], head["library_name"]) == ("mit", "mario-tui")
-    (model,) = head["model-index"]
+    head = ModelCard(files["README.md"].decode()).data
+    assert (head.license, head.library_name) == ("mit", "mario-tui")
     known = next(each for each in policies.cards() if each.name == SNAKE)
-    (result,) = model["results"]
-    assert [each["value"] for each in result["metrics"]][1] == known.rates[0].mean_score
+    assert head.eval_results is not None and head.eval_results[1].metric_value == known.rates[0].mean_score
 
     asked = ("eval", "hf://somebody/snake", "--episodes", "1", "--json", "--seed", "3")
     found = json.loads(run_program(*asked, cwd=tmp_path).stdout)
