@@ -120,10 +120,13 @@ def _results(policy: Path) -> Iterator[tuple[str, str, float, int]]:
     """Measure, conditions, value and number of episodes of what the policy was judged by."""
     if (known := _own_card(policy)) is not None:
         for rate in known.rates:
-            conditions = f"{rate.noop_min} to {rate.noop_max} no-ops"
-            conditions += f", epsilon {rate.epsilon:g}" * (rate.epsilon > 0)
-            conditions += f", sticky actions {rate.sticky_actions:g}" * (rate.sticky_actions > 0)
-            conditions += f", on {rate.console}" * (rate.console not in ("", "native"))
+            parts = {
+                f"{rate.noop_min} to {rate.noop_max} no-ops": rate.noop_max > 0,
+                f"epsilon {rate.epsilon:g}": rate.epsilon > 0,
+                f"sticky actions {rate.sticky_actions:g}": rate.sticky_actions > 0,
+                f"on {rate.console}": rate.console not in ("", "native"),
+            }
+            conditions = ", ".join(part for part, holds in parts.items() if holds) or "greedy"
             yield "clear_rate", conditions, rate.clears / rate.episodes, rate.episodes
             yield "mean_score", conditions, rate.mean_score, rate.episodes
     elif (run := _run_of(policy)) is not None:

@@ -55,7 +55,7 @@ def test_a_policy_goes_to_the_hub_and_comes_back(server: Hub, tmp_path: Path, mo
     known = next(each for each in policies.cards() if each.name == SNAKE)
     metrics = head["model-index"][0]["results"][0]["metrics"]
     assert metrics[1] == {
-        "type": "mean_score", "name": "mean_score, 0 to 30 no-ops", "value": known.rates[0].mean_score
+        "type": "mean_score", "name": "mean_score, greedy", "value": known.rates[0].mean_score
     }  # fmt: skip
 
     found = json.loads(run_program("eval", "hf://somebody/snake", "--episodes", "1", "--json", cwd=tmp_path).stdout)
