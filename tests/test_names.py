@@ -11,8 +11,8 @@ from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 
 ROOT = Path(__file__).parents[1]
-_OF_GAMES = ("engine/games/", "engine/extras/")
-"""What may know single games: their packages, and the extras."""
+_OF_GAMES = ("engine/games/", "engine/extras/", "mario_tui/environments.py")
+"""What may know single games: their packages, the extras, and the public names of their environments."""
 
 
 def trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:

@@ -231,6 +231,7 @@ KEYS = (
     Key("quit_app", "q", "Quit", "Quit; runs keep running", "compare", shown=False),
     Key("filter", "slash", "Filter", "Show only charts whose name matches the typed words", "charts"),
     Key("contents", "i", "Contents", "Show hyper-parameters, images, text and what else is in the files", "charts"),
+    Key("average", "M", "Mean", "Switch between subfolders and means over seeds, with 95 % intervals", "charts"),
     Key("next_panel", "tab", "Chart", "Go to the next chart", "charts", shown=False),
     Key("maximise", "z,enter", "Max", "Maximise the chart, or restore all charts", "charts"),
     *_of_charts("charts"),

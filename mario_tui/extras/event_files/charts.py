@@ -1,4 +1,5 @@
-"""Live charts of one event file or a folder of them: one chart per scalar, one series per subfolder."""
+"""Live charts of one event file or a folder of them: one chart per scalar, one series per subfolder, or per setting the
+mean over its seeds."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import asyncio
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -21,9 +23,11 @@ from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.extras.event_files import MOST_SERIES, EventFolder
 from mario_tui.extras.event_files.contents import EventContentsScreen, summary
+from mario_tui.extras.event_files.history import History
+from mario_tui.extras.event_files.seeds import by_setting, setting_of
 from mario_tui.screens.panel_grid import ChartScreen
 from mario_tui.widgets.base.footer import FilterInput, KeyFooter
-from mario_tui.widgets.charts.comparison import Comparison, Series, reach_of
+from mario_tui.widgets.charts.comparison import Comparison, Series, over_seeds, reach_of
 from mario_tui.widgets.charts.plot import Plot
 
 _READ_S = 2.0
@@ -50,7 +54,9 @@ class ChartsScreen(ChartScreen):
         super().__init__()
         self.events = EventFolder(folder)
         self._colours: dict[str, int] = {}
-        """By subfolder, in the order in which they were found."""
+        """By subfolder or setting, in the order in which they were found."""
+        self._averaged = False
+        """Whether subfolders that are seeds of a setting are shown as their mean."""
         self._logarithmic: set[str] = set()
         """The tags with a log scale when their charts were last on the screen."""
         self._maximised: str | None = None
@@ -113,8 +119,8 @@ class ChartsScreen(ChartScreen):
         shown = found[:_MOST_CHARTS]
         charts = await self._charts_of(shown)
         for histories in self.events.tags.values():
-            for inside in histories:
-                self._colours.setdefault(inside, len(self._colours))
+            for inside in by_setting(histories) if self._averaged else histories:
+                self._colour(inside)
         for tag in shown:
             charts[tag].show(self._series(tag))
         self.draw_charts()
@@ -148,17 +154,33 @@ class ChartsScreen(ChartScreen):
         return chart
 
     def _series(self, tag: str) -> list[Series]:
-        """One series per subfolder. Other programs may write steps in any order, so they are sorted by x."""
+        """One series per subfolder or setting. Other programs may write steps in any order, so they are sorted by x."""
+        histories = self.events.tags.get(tag, {})
+        if not self._averaged:
+            return self._measured(histories, by_steps=self._sorted_by == "steps")
         series = []
-        x = 0 if self._sorted_by == "steps" else 1
-        for inside, history in self.events.tags.get(tag, {}).items():
+        for name, subfolders in by_setting(histories).items():
+            seeds = self._measured({each: histories[each] for each in subfolders}, by_steps=True)
+            index = self._colour(name)
+            series.append(over_seeds(seeds, name, index) if len(seeds) > 1 else replace(seeds[0], index=index))
+        return series
+
+    def _colour(self, name: str) -> int:
+        return self._colours.setdefault(name, len(self._colours))
+
+    def _measured(self, histories: Mapping[str, History], *, by_steps: bool) -> list[Series]:
+        series = []
+        x = 0 if by_steps else 1
+        for inside, history in histories.items():
             columns: Sequence[Sequence[float]] = (history.steps, history.seconds, history.values, history.means)
             if not history.ordered:
                 placed = (point for point in zip(*columns, strict=True) if math.isfinite(point[1]))
                 points = sorted(placed, key=lambda point: point[x])
                 columns = list(zip(*points, strict=True)) if points else [()] * 4
             steps, seconds, values, means = columns
-            series.append(Series(inside, self._colours[inside], steps, seconds, values, means=means))
+            index = 0 if self._averaged else self._colour(inside)
+            seed = setting_of(inside)[1]
+            series.append(Series(inside, index, steps, seconds, values, means=means, seed=seed))
         return series
 
     def draw_charts(self) -> None:
@@ -186,9 +208,13 @@ class ChartsScreen(ChartScreen):
             text.append(f"  also {others} ({self.mario.key('charts.contents')})", style="dim")
         if list(self._colours) not in ([], ["."]):
             text.append("\n")
+            seeds = (
+                by_setting({each for of_tag in self.events.tags.values() for each in of_tag}) if self._averaged else {}
+            )
+            counts = {name: f" ({len(each)} seeds)" for name, each in seeds.items() if len(each) > 1}
             for inside, colour in islice(self._colours.items(), _MOST_SUBFOLDERS):
                 each = Series(inside, colour)
-                text.append(f"{each.marker} {printable(inside)}  ", style=f"bold {each.colour}")
+                text.append(f"{each.marker} {printable(inside)}{counts.get(inside, '')}  ", style=f"bold {each.colour}")
         return text
 
     def _broken(self) -> Text:
@@ -252,6 +278,12 @@ class ChartsScreen(ChartScreen):
     def action_contents(self) -> None:
         """Show what else is in the files."""
         self.app.push_screen(EventContentsScreen(self.events))
+
+    async def action_average(self) -> None:
+        """Switch between subfolders and the means over seeds."""
+        self._averaged = not self._averaged
+        self._colours.clear()
+        await self._show()
 
     def action_filter(self) -> None:
         self._filter.open()

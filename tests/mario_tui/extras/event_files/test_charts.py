@@ -13,6 +13,7 @@ from engine.errors import UserError
 from mario_tui.app import MarioApp
 from mario_tui.cli import run
 from mario_tui.extras.event_files.charts import ChartsScreen
+from mario_tui.extras.event_files.seeds import setting_of
 from mario_tui.widgets.charts.comparison import Comparison
 from tests.support.app import until
 from tests.support.event_files import scalar
@@ -34,6 +35,48 @@ async def charts_of(pilot: Pilot[Any], *tags: str) -> dict[str, Any]:
 
 def drawn(chart: Any) -> str:
     return str(chart.render())
+
+
+@pytest.mark.parametrize(
+    ("subfolder", "setting", "seed"),
+    [
+        ("lr=0.1/seed_3", "lr=0.1/seed_*", 3),
+        ("dqn-Seed12-large", "dqn-Seed*-large", 12),
+        ("CartPole-v1__dqn__7__1690000000", "CartPole-v1__dqn__*", 7),
+        ("CartPole-v1__dqn_seed__7__1690000000", "CartPole-v1__dqn_seed__*", 7),
+        ("atari/PPO_2", "atari/PPO_*", 2),
+        ("ppo/4", "ppo/*", 4),
+        ("lr=0.1", "lr=0.1", None),
+        ("lr_1e-3", "lr_1e-3", None),
+        ("batch_64", "batch_64", None),
+        ("CartPole-v1", "CartPole-v1", None),
+    ],
+)
+def test_names_tell_which_subfolders_are_seeds(subfolder: str, setting: str, seed: int | None) -> None:
+    assert setting_of(subfolder) == (setting, seed)
+
+
+async def test_seeds_of_a_setting_are_shown_as_their_mean_with_its_interval(tmp_path: Path) -> None:
+    for seed in range(3):
+        (tmp_path / "ppo").mkdir(exist_ok=True)
+        for step in range(1, 4):
+            add(tmp_path / "ppo" / f"seed_{seed}", "return", step=step, value=10.0 * step + seed)
+    add(tmp_path / "dqn", "return", step=1, value=5.0)
+    async with MarioApp(open_screen=lambda: ChartsScreen(tmp_path)).run_test(size=(120, 40)) as pilot:
+        chart = (await charts_of(pilot, "return"))["return"]
+        await until(pilot, lambda: len(chart.series) == 4, "all subfolders")
+        await pilot.press("M")
+        await until(pilot, lambda: len(chart.series) == 2, "the settings")
+        mean = next(each for each in chart.series if each.name == "ppo/seed_*")
+        assert (mean.values[0], mean.values[-1]) == (11.0, 31.0) and mean.counts[0] == 3
+        assert mean.bounds[0][0] == pytest.approx(
+            11 - 4.303 / 3**0.5, rel=1e-3
+        )  # Student's t with 2 degrees of freedom
+        assert [each.seed for each in mean.measured] == [0, 1, 2]
+        title = str(pilot.app.screen.query_one("#title").render())
+        assert "ppo/seed_* (3 seeds)" in title and "dqn" in title
+        await pilot.press("M")
+        await until(pilot, lambda: len(chart.series) == 4, "the subfolders again")
 
 
 async def test_a_chart_stays_as_it_is_when_others_come_and_go(tmp_path: Path) -> None:
