@@ -15,7 +15,7 @@ from engine.config.command_line import preset, without_effect
 from engine.config.fields import ConfigError, coerce
 from engine.config.game import options_with
 from engine.config.reading import as_given, carried_over, dependent_changes, load_toml, make_config, shown
-from engine.config.run_config import RunConfig, belongs, specs_of
+from engine.config.run_config import HEAD_OPTIONS, RunConfig, belongs, specs_of
 from engine.config.runners import RUNNERS, TorchrunRank, torchrun_rank
 from engine.config.sinks import JSON_LINES, sink_names
 from engine.config.user_code import located
@@ -226,7 +226,8 @@ def _kept(run: Run, before: RunConfig) -> RunConfig:
         return before
     if kept.game != before.game:
         return before
-    return kept.changed(**{name: before.value(name) for name in options_with("network", before.game)})
+    of_network = (*options_with("network", before.game), *HEAD_OPTIONS)
+    return kept.changed(**{name: before.value(name) for name in of_network})
 
 
 def _check_fits(config: RunConfig, before: RunConfig, asked: Mapping[str, Any]) -> None:
@@ -268,7 +269,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = l
     before = read_config(source.path / CONFIG_FILE)
     kept = before if source.run is None else _kept(source.run, before)
     gamma = ("gamma",) if before.keeps_gamma else ()
-    for name in ("game", *options_with("network", before.game), "optimizer", *gamma):
+    for name in ("game", *options_with("network", before.game), *HEAD_OPTIONS, "optimizer", *gamma):
         trained = before.value(name)
         if name in asked and coerce(specs_of(before.game)[name], asked[name]) != trained:
             needed = f"must be {shown(trained)}, as in the checkpoint, got {shown(asked[name])!r}"

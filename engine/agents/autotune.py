@@ -22,12 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from engine.agents.double_dqn import DoubleDQN
+from engine.agents.munchausen import munchausen_of
 from engine.agents.networks import NETWORKS, make_networks
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.buffers.frames import Batch
 from engine.config.fields import AUTO
 from engine.config.game import Spec
-from engine.config.run_config import RunConfig
+from engine.config.run_config import HEAD_OPTIONS, RunConfig
 from engine.config.runners import BATCH_SIZES, Choices
 from engine.runtime.devices import (
     WARM_UP,
@@ -180,6 +181,7 @@ def choose(
             learning_rate=1e-5,
             precision=precision,
             double_q=config.double_q,
+            munchausen=munchausen_of(config),
             advantage_learning=config.advantage_learning,
             threads=threads,
         )
@@ -201,6 +203,8 @@ def choose(
             "actions": spec.actions, "batch_size": size, "threads": [threads, torch.get_num_threads()],
             "double_q": config.double_q,
         }  # fmt: skip
+        parts = {name: config.value(name) for name in (*HEAD_OPTIONS, "munchausen")}
+        shapes |= {name: value for name, value in parts.items() if value}  # others were measured without
         precision = remembered(shapes, lambda: faster_precision(build, random_batch(size, spec)))
     elif may_mix:
         precision = gpu_precision(device)

@@ -1,10 +1,11 @@
 """Double DQN (van Hasselt et al. 2016, arXiv:1509.06461) with n-step targets and importance weights.
 
 The core of the algorithm is in `_targets` and `_loss`: target = R + discount * Q_target(s', argmax_a Q_online(s', a))
-over the actions that are legal in s', Huber loss. Without `double_q`, the target network chooses the action too (Mnih
-et al. 2015). With `advantage_learning`, the target is lower by that share of max_b Q_online(s, b) - Q_online(s, a), so
-that the Q-values of a state differ more (Bellemare et al. 2016, arXiv:1512.04860, who take both from the target
-network).
+over the actions that are legal in s', and the loss of what the network tells of returns (`engine.agents.values`).
+Without `double_q`, the target network chooses the action too (Mnih et al. 2015); with `munchausen`, nobody does
+(`engine.agents.munchausen`). With `advantage_learning`, the target is lower by that share of max_b Q_online(s, b) -
+Q_online(s, a), so that the Q-values of a state differ more (Bellemare et al. 2016, arXiv:1512.04860, who take both from
+the target network).
 
 A batch is split into shares. An update sums their gradients, clips the norm to 10 (Wang et al. 2016) and takes a step
 of the optimiser. Shares are computed in parallel by threads on CPUs, or one after the other if memory is short; the
@@ -26,21 +27,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from engine.agents.exploration import greedy
 from engine.agents.graphed_steps import GraphedSteps
 from engine.agents.layout import as_input, autocast, flattened, parts_of, placed
+from engine.agents.munchausen import Munchausen
 from engine.agents.networks import (
-    Afterstates,
     Normalized,
     OfRawNumbers,
-    VectorQNetwork,
     buffers_of,
     for_learning,
+    inner_of,
     set_gamma,
 )
+from engine.agents.noisy import draw_noise, noisy_layers, view_of
 from engine.agents.optimisers import SLOTS, Adam
+from engine.agents.values import loss_of, of_actions, values_of, values_of_actions
 from engine.agents.vector_passes import VectorPasses
 from engine.buffers.device.storage import Array, TensorBatch
 from engine.buffers.frames import Batch
@@ -53,14 +55,14 @@ GAP_PACE = 0.001
 makes them 1 / (1 - s) times as large. From 0.5 to 0.95 they grow tenfold, within about 2,300 updates."""
 
 Share = tuple[slice, Callable[[], Tensor]]
-"""Samples of a batch, and what returns their targets float32 [samples]; see `DoubleDQN.begin`."""
+"""Samples of a batch, and what returns their targets float32 [samples, numbers]; see `DoubleDQN.begin`."""
 
 
 @dataclass(frozen=True)
 class Losses:
     """Results of one update, or means over several."""
 
-    loss: float  # importance-weighted mean Huber loss
+    loss: float  # importance-weighted mean loss
     q_mean: float  # mean Q-value of the actions taken
 
 
@@ -79,19 +81,6 @@ def result_of(batch: Batch | TensorBatch, found: Tensor) -> UpdateResult:
         return UpdateResult(loss_mean, q_mean, found[2])
     loss, q, td_errors = found.cpu().numpy()
     return UpdateResult(float(loss.mean()), float(q.mean()), td_errors)
-
-
-def q_of_actions(network: nn.Module, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Q-values [images, batch] of one action int64 [batch] per observation, and the action gaps [batch]: how much less
-    they are than those of the best action, legal or not.
-
-    `Afterstates` may give several images, and give a single 0 for the gaps; other networks give one image.
-    """
-    if isinstance(network, Afterstates):
-        return network.of_actions(obs, actions), obs.new_zeros(())
-    every_q: Tensor = network(obs)
-    q = every_q.gather(1, actions[:, None]).squeeze(1)
-    return q[None], every_q.detach().max(1).values - q.detach()
 
 
 def _scaled(network: nn.Module, obs: Tensor) -> NDArray[np.float32]:
@@ -114,6 +103,7 @@ class DoubleDQN:
         policy_tau: if not 0, `policy` is a network of its own, which every update moves by this factor towards the
             online network (Polyak averaging); a slower one than the target plays more consistently.
         double_q: whether the online network chooses the action whose value the target network gives.
+        munchausen: the terms that Munchausen returns add, if they are used; without `double_q` and illegal actions.
         advantage_learning: share of the action gap that targets lose, less than 1; 0 with illegal actions. A smaller
             one may be set later, and a larger one, which is then approached update by update (`GAP_PACE`).
         optimizer: its class.
@@ -122,6 +112,7 @@ class DoubleDQN:
         accumulate: number of parts of a batch that are computed one after the other, to save memory. It is doubled when
             memory runs out; then `on_out_of_memory` is called with the new number.
         owner: whether this agent's buffers are those of all agents that learn together.
+        seed: of the noise with which noisy networks learn on a CPU.
     """
 
     def __init__(
@@ -136,6 +127,7 @@ class DoubleDQN:
         tau: float = 0.002,
         policy_tau: float = 0.0,
         double_q: bool = True,
+        munchausen: Munchausen | None = None,
         advantage_learning: float = 0.0,
         optimizer: type[Adam] = Adam,
         threads: int = 1,
@@ -143,6 +135,7 @@ class DoubleDQN:
         accumulate: int = 1,
         on_out_of_memory: Callable[[int], None] = lambda accumulate: None,
         owner: bool = True,
+        seed: int = 0,
     ) -> None:
         self.device = device
         self.precision: Precision = precision
@@ -151,9 +144,14 @@ class DoubleDQN:
         self.online = placed(network, device)
         self._learning = for_learning(self.online)
         self.target = placed(target, device).requires_grad_(False).eval()
+        self._acting, self._choosing = view_of(self.online), view_of(self.online)
+        self._valuing = view_of(self.target)
+        self._is_noisy, self._seed = bool(noisy_layers(self.online)), seed
+        self._loss_of_values = loss_of(self.online)
         is_target = policy_tau == tau and sync_every == 1
         self._average = copy.deepcopy(self.target) if policy_tau and not is_target else None
         self._sync_every, self._tau, self._double_q = sync_every, tau, double_q
+        self._munchausen = munchausen
         self._policy_tau = policy_tau
         # A tensor, because a CUDA graph would keep the old value of a number.
         self._gap_share, self._gap_goal = (
@@ -171,11 +169,10 @@ class DoubleDQN:
         self._buffers = [buffers_of(each) for each in networks]
         self.buffers = [buffer for buffers in self._buffers for buffer in buffers]
         """Of all networks."""
-        within = self.online.network if isinstance(self.online, OfRawNumbers) else self.online
-        if buffers_of(within):  # passes with gradients may change them
+        if buffers_of(inner_of(self.online)):  # passes with gradients may change them
             threads, targets_ahead = 1, False
         self._compiled: dict[nn.Module, VectorPasses] = {}
-        if type(within) is VectorQNetwork and device.type == "cpu" and precision == "float32":
+        if VectorPasses.fit(self.online) and device.type == "cpu" and precision == "float32":
             flat = (self._weights, *self._averages)
             self._compiled = {each: VectorPasses(each, its) for each, its in zip(networks, flat, strict=True)}
         self._threads = threads if device.type == "cpu" else 1
@@ -254,15 +251,16 @@ class DoubleDQN:
     def online_q(self, obs: Tensor) -> Tensor:
         """`q_values` on the agent's device, of observations on it."""
         images = self._input(obs)
+        if self._is_noisy:
+            draw_noise(self._acting)
         with autocast(self.device.type, self.precision):
-            return self._q(self.online, images)
+            return self._values(self._acting, images).mean(2)
 
-    def _q(self, network: nn.Module, obs: Tensor) -> Tensor:
-        """Q-values [batch, actions], without gradients."""
+    def _values(self, network: nn.Module, obs: Tensor) -> Tensor:
+        """Values [batch, actions, numbers], without gradients."""
         if self._compiled:
-            return self._compiled[network].values(_scaled(network, obs))
-        q: Tensor = network(obs)
-        return q
+            return self._compiled[network].values(_scaled(network, obs))[..., None]
+        return values_of(network, obs)
 
     def act(self, obs: Array, masks: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Greedy actions [lanes] for observations [lanes, stack, ...] among the legal ones [lanes, actions]."""
@@ -288,12 +286,24 @@ class DoubleDQN:
     def begin(self, batch: Batch | TensorBatch) -> list[Share]:
         """Split the batch for the next update, and start computing targets in other threads, if there are some;
         otherwise each share's are computed when they are asked for. Until that update, only act."""
+        if self._is_noisy:  # the same for all shares, and if memory runs out
+            self._draw_noise()
         size = len(batch.actions)
         borders = np.linspace(0, size, min(size, self._threads * self.accumulate) + 1).astype(int)
         samples = [slice(*pair) for pair in itertools.pairwise(borders)]
         if self._pool is None:
             return [(each, partial(self._targets, batch, each)) for each in samples]
         return [(each, self._pool.submit(self._targets, batch, each).result) for each in samples]
+
+    def _draw_noise(self) -> None:
+        """For the next update: on a CPU the same whatever threads do, so that a resumed run equals an uninterrupted
+        one. On other devices seeding can't be part of a graph."""
+        generator = None
+        if self.device.type == "cpu":
+            (seed,) = np.random.SeedSequence((self._seed, self.updates)).generate_state(1)
+            generator = torch.Generator().manual_seed(int(seed))
+        for network in (self._learning, self._choosing, self._valuing):
+            draw_noise(network, generator)
 
     def update(self, batch: Batch | TensorBatch, weights: Array, shares: list[Share] | None = None) -> UpdateResult:
         """One optimiser step on n-step transitions with importance weights float32 [batch]. shares: of `begin`.
@@ -395,7 +405,7 @@ class DoubleDQN:
         obs = _scaled(self.online, self._of(batch.obs, samples))
         actions, importance = (self._of(each, samples).numpy() for each in (batch.actions, weights))
         with stopwatch.wait("forward"):
-            target = targets().numpy()
+            target = targets()[:, 0].numpy()
         passes = self._compiled[self.online]
         return passes.gradients(obs, actions, target, importance, self._gap_share.item(), len(weights))
 
@@ -409,41 +419,42 @@ class DoubleDQN:
     @stopwatch("forward")
     @torch.no_grad()
     def _targets(self, batch: Batch | TensorBatch, samples: slice) -> Tensor:
-        """Targets float32 [samples], without what `advantage_learning` takes off."""
+        """Targets float32 [samples, numbers], without what `advantage_learning` takes off."""
         with stopwatch("transfer"):
             next_obs = self._input(self._of(batch.next_obs, samples))
+        returns = self._of(batch.returns, samples)
         with autocast(self.device.type, self.precision):
-            target_q = self._q(self.target, next_obs)
-            next_q = self._q(self.online, next_obs) if self._double_q else target_q
+            values = self._values(self._valuing, next_obs)
+            q = (self._values(self._choosing, next_obs) if self._double_q else values).mean(2)
             if batch.next_masks is not None:
-                next_q = next_q.masked_fill(~self._of(batch.next_masks, samples), -torch.inf)
-            if next_q is target_q:
-                next_value = target_q.amax(1)
+                q = q.masked_fill(~self._of(batch.next_masks, samples), -torch.inf)
+            if self._munchausen is None:
+                next_values = of_actions(values, q.argmax(1))
             else:
-                next_value = target_q.gather(1, next_q.argmax(1, keepdim=True)).squeeze(1)
-            return self._of(batch.returns, samples) + self._of(batch.discounts, samples) * next_value
+                next_values = self._munchausen.state_values(values, q)
+                q = self._values(self._valuing, self._input(self._of(batch.obs, samples))).mean(2)
+                returns = returns + self._munchausen.reward(q, self._of(batch.actions, samples))
+            return returns[:, None] + self._of(batch.discounts, samples)[:, None] * next_values
 
     @stopwatch("forward")
     def _loss(self, batch: Batch | TensorBatch, weights: Array, share: Share) -> tuple[Tensor, Tensor]:
         """A number with the gradients of the share's contribution to the mean loss, and its part [3, share] of what
-        `gradients` returns.
-
-        PyTorch would import SymPy, for a second, to be given the slopes along Q-values.
-        """
+        `gradients` returns."""
         samples, targets = share
         with stopwatch("transfer"):
             obs = self._input(self._of(batch.obs, samples))
         with autocast(self.device.type, self.precision):
-            q, gaps = q_of_actions(self._learning, obs, self._of(batch.actions, samples))
+            values, gaps = values_of_actions(self._learning, obs, self._of(batch.actions, samples))
         with stopwatch.wait("forward"):
             target = targets()
         with torch.no_grad():
-            errors = q - (target - self._gap_share * gaps)
+            target = target - (self._gap_share * gaps)[..., None]
+            losses, slopes = self._loss_of_values(values, target)
             importance = self._of(weights, samples)
-            slopes = errors.clamp(-1, 1) * (importance / (len(weights) * len(q)))
-            losses = F.smooth_l1_loss(errors, torch.zeros_like(errors), reduction="none") * importance
-            found = torch.stack((losses, q, errors.abs())).mean(1)
-        return (q * slopes).sum(), found
+            slopes = slopes * (importance / (len(weights) * len(values)))[..., None]
+            q = values.mean(2)
+            found = torch.stack((losses * importance, q, (q - target.mean(1)).abs())).mean(1)
+        return (values * slopes).sum(), found
 
     @stopwatch("synchronise")
     @torch.no_grad()

@@ -6,14 +6,33 @@ states and actions often differ by less.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
+from engine.agents.noisy import NoisyLinear
 
-def stream(width: int, hidden: int, outputs: int, *, norm: bool) -> nn.Sequential:
+
+@dataclass(frozen=True)
+class Head:
+    """What the streams of a network tell of each action."""
+
+    quantiles: int | None = None
+    """Of its return; None: only the mean."""
+    noisy: bool = False
+    """Whether the layers of the streams are noisy."""
+
+
+PLAIN = Head()
+
+
+def stream(width: int, hidden: int, outputs: int, *, norm: bool, head: Head = PLAIN) -> nn.Sequential:
     """With `norm`, LayerNorm allows twice the learning rate (for why, see Gallici et al. 2024, arXiv:2407.04811)."""
     between = [nn.LayerNorm(hidden)] if norm else []
-    return nn.Sequential(nn.Linear(width, hidden), *between, nn.ReLU(inplace=True), nn.Linear(hidden, outputs))
+    linear = NoisyLinear if head.noisy else nn.Linear
+    first, last = linear(width, hidden), linear(hidden, outputs * (head.quantiles or 1))
+    return nn.Sequential(first, *between, nn.ReLU(inplace=True), last)
 
 
 def through(stream: nn.Sequential, features: Tensor) -> Tensor:
@@ -32,5 +51,9 @@ def in_float32(layer: nn.Module, hidden: Tensor) -> Tensor:
 
 
 def dueling(value: Tensor, advantage: Tensor) -> Tensor:
-    """Q-values [batch, actions] from values [batch, 1] and advantages [batch, actions]."""
+    """Q-values [batch, actions] from values [batch, 1] and advantages [batch, actions]; with several numbers for each
+    action, values [batch, actions, numbers] from [batch, numbers] and [batch, actions * numbers]."""
+    if value.shape[1] > 1:
+        numbers = value.shape[1]
+        value, advantage = value[:, None], advantage.view(-1, advantage.shape[1] // numbers, numbers)
     return value + advantage - advantage.mean(1, keepdim=True)

@@ -1,6 +1,7 @@
 """Q-networks for stacked frames of any game, and the table of networks.
 
-All return Q-values float32 [batch, actions]. Those for images take observations [batch, stack, (planes,) height, width]
+All return Q-values float32 [batch, actions]; those with a `Head` for quantiles, in a `QuantileQNetwork`, quantiles
+[batch, actions, quantiles]. Those for images take observations [batch, stack, (planes,) height, width]
 with values 0 to 255, as uint8 or any float dtype. Observations are not divided by 255; the weights of the first layer
 are. That saves a pass over the frames, and uint8 values are exact in every float dtype. `mlp` and `mlp-128` take
 observations [batch, stack, numbers].
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.agents.dueling import dueling, stream, through
+from engine.agents.dueling import PLAIN, Head, dueling, stream, through
 from engine.agents.layout import for_convolutions
 from engine.config.fields import ConfigError
 from engine.config.game import Spec, rows_of_numbers
@@ -95,6 +96,7 @@ class DuelingQNetwork(nn.Module):
         torso: one of `TORSOS`.
         hidden: width of each of the two streams.
         numbers: beside a frame.
+        head: what the streams tell.
     """
 
     takes_floats = True
@@ -108,6 +110,7 @@ class DuelingQNetwork(nn.Module):
         torso: str = "nature",
         hidden: int = 256,
         numbers: int = 0,
+        head: Head = PLAIN,
     ) -> None:
         super().__init__()
         channels = stack * (frame_shape[0] if len(frame_shape) == 3 else 1)
@@ -115,7 +118,8 @@ class DuelingQNetwork(nn.Module):
         with torch.no_grad():
             width = self.features(torch.zeros(1, channels, *frame_shape[-2:])).numel() + stack * numbers
         # Boards are learned faster without LayerNorm: 5x5 Snake reaches 2.5 fruits and more in 14,000 steps, not 1.9.
-        self.value, self.advantage = (stream(width, hidden, out, norm=torso != "grid") for out in (1, actions))
+        norm = torso != "grid"
+        self.value, self.advantage = (stream(width, hidden, out, norm=norm, head=head) for out in (1, actions))
 
     def forward(self, obs: Tensor, numbers: Tensor | None = None) -> Tensor:
         """See the module's docstring. numbers: float32 [batch, stack, numbers]."""
@@ -142,15 +146,18 @@ class VectorQNetwork(nn.Module):
         frame_shape: (numbers,) of a frame.
         actions: number of actions.
         hidden: width of each layer.
+        head: what the streams tell.
     """
 
-    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int, hidden: int = 256) -> None:
+    def __init__(
+        self, stack: int, frame_shape: tuple[int, ...], actions: int, hidden: int = 256, head: Head = PLAIN
+    ) -> None:
         super().__init__()
         self.features = nn.Sequential(
             nn.Linear(stack * frame_shape[0], hidden), nn.ReLU(inplace=True),
             nn.Linear(hidden, hidden), nn.ReLU(inplace=True),
         )  # fmt: skip
-        self.value, self.advantage = (stream(hidden, hidden, out, norm=False) for out in (1, actions))
+        self.value, self.advantage = (stream(hidden, hidden, out, norm=False, head=head) for out in (1, actions))
 
     def forward(self, obs: Tensor) -> Tensor:
         """Q-values float32 [batch, actions] of observations float32 [batch, stack, numbers]."""
@@ -165,21 +172,26 @@ class MinAtarQNetwork(nn.Module):
         stack: frames in an observation.
         frame_shape: (height, width) of a frame, or (planes, height, width); at least 3x3.
         actions: number of actions.
+        head: what the last layer tells.
     """
 
     takes_floats = True
 
-    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int) -> None:
+    def __init__(self, stack: int, frame_shape: tuple[int, ...], actions: int, head: Head = PLAIN) -> None:
         super().__init__()
         channels = stack * (frame_shape[0] if len(frame_shape) == 3 else 1)
         height, width = frame_shape[-2:]
         self.convolution = nn.Conv2d(channels, 16, 3)
-        self.layers = stream(16 * (height - 2) * (width - 2), 128, actions, norm=False)
+        self.layers = stream(16 * (height - 2) * (width - 2), 128, actions, norm=False, head=head)
+        self._actions = actions
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the module's docstring."""
         features = F.relu(self.convolution(as_planes(obs) / 255))
-        return through(self.layers, features.flatten(1))
+        found = through(self.layers, features.flatten(1))
+        return (
+            found if found.shape[1] == self._actions else found.view(-1, self._actions, found.shape[1] // self._actions)
+        )
 
 
 def as_planes(obs: Tensor) -> Tensor:
@@ -318,6 +330,39 @@ class ImageAndNumbers(OfRawNumbers):
             self.scale.observe(self.parts(frames[:, None])[1][:, 0])
 
 
+class QuantileQNetwork(OfRawNumbers):
+    """Q-values that are the means of quantiles of the returns; see `engine.agents.values`.
+
+    Args:
+        network: returns quantiles float32 [batch, actions, quantiles].
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.takes_floats = getattr(network, "takes_floats", False)
+
+    def quantiles(self, obs: Tensor) -> Tensor:
+        """Quantiles float32 [batch, actions, quantiles] of the returns of actions."""
+        found: Tensor = self.network(obs)
+        return found
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Q-values float32 [batch, actions]."""
+        return self.quantiles(obs).mean(2)
+
+    def observe(self, frames: Tensor) -> None:
+        if isinstance(self.network, OfRawNumbers):
+            self.network.observe(frames)
+
+
+def inner_of(network: nn.Module) -> nn.Module:
+    """The user's, or the game's, network in a network."""
+    while isinstance(network, OfRawNumbers):
+        network = network.network
+    return network
+
+
 def buffers_of(network: nn.Module) -> list[Tensor]:
     """What of a network's state is not learned, such as running means; none of `Afterstates`, which every process sets
     alike."""
@@ -336,16 +381,20 @@ def make_network(
     own: Mapping[str, str] = MappingProxyType({}),
     normalized: bool = False,
     numbers: int = 0,
+    head: Head = PLAIN,
 ) -> nn.Module:
     """Build a network by its name: one of `NETWORKS`, of a game's `own` (`engine.config.game.Game.own_networks`), or
     `MODULE:CLASS` of the user's. Raises `ConfigError` if one that is not the program's does not fit."""
+    beside: dict[str, Any] = {} if head == PLAIN else {"head": head}
     if numbers:
         rows = rows_of_numbers(numbers, frame_shape)
         image = (*frame_shape[:-2], frame_shape[-2] - rows, frame_shape[-1])
-        network = _made(name, (stack, image, actions), own, numbers=numbers)
-        return ImageAndNumbers(network, numbers, rows, normalized=normalized)
-    network = _made(name, (stack, frame_shape, actions), own)
-    return Normalized(network, frame_shape[0]) if normalized else network
+        network = _made(name, (stack, image, actions), own, numbers=numbers, **beside)
+        network = ImageAndNumbers(network, numbers, rows, normalized=normalized)
+    else:
+        network = _made(name, (stack, frame_shape, actions), own, **beside)
+        network = Normalized(network, frame_shape[0]) if normalized else network
+    return QuantileQNetwork(network) if head.quantiles else network
 
 
 def _made(name: str, shape: tuple[int, tuple[int, ...], int], own: Mapping[str, str], **beside: Any) -> nn.Module:
@@ -355,7 +404,7 @@ def _made(name: str, shape: tuple[int, tuple[int, ...], int], own: Mapping[str, 
         make = pkgutil.resolve_name(own[name])
         if not own[name].startswith("engine."):  # of a package
             return _checked(make, own[name], *shape, **beside)
-        network: nn.Module = make(*shape)
+        network: nn.Module = make(*shape, **beside)
         return network
     return NETWORKS[name](*shape, **beside)
 
@@ -423,11 +472,10 @@ def make_networks(config: RunConfig, spec: Spec) -> tuple[nn.Module, nn.Module]:
     """Build the online and the target network of a run."""
     game = config.game_info
     shape = (spec.stack, spec.frame_shape, spec.actions)
+    head = Head(config.quantiles, config.noisy)
+    raw: dict[str, Any] = {"normalized": spec.normalized, "numbers": spec.numbers}
     online, target = (
-        make_network(
-            config.network_name, *shape, own=game.own_networks, normalized=spec.normalized, numbers=spec.numbers
-        )
-        for _ in range(2)
+        make_network(config.network_name, *shape, own=game.own_networks, **raw, head=head) for _ in range(2)
     )
     if isinstance(game, PreparesNetworks):
         for network in (online, target):

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from engine.agents.networks import QuantileQNetwork, VectorQNetwork, inner_of
+from engine.agents.noisy import noisy_layers
 from engine.console.compiler.kernels import bind_last, helper, kernel, multiply_add
 
 _WEIGHT, _BIAS, _FROM, _INPUTS, _TO, _OUTPUTS, _RECTIFIED = range(7)
@@ -25,6 +27,13 @@ _TAKES = (0, 1, 2, 3, 2, 5)
 
 class VectorPasses:
     """The passes of a `VectorQNetwork` whose parameters are parts of `flat` (`engine.agents.layout.flattened`)."""
+
+    @staticmethod
+    def fit(network: nn.Module) -> bool:
+        """Return whether they are those of a network. Noise and quantiles are left to PyTorch."""
+        inner = inner_of(network)
+        is_plain = not isinstance(network, QuantileQNetwork) and not noisy_layers(network)
+        return type(inner) is VectorQNetwork and is_plain
 
     def __init__(self, network: nn.Module, flat: Tensor) -> None:
         parameters = list(network.parameters())

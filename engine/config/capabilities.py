@@ -175,6 +175,13 @@ def fresh_episodes(config: RunConfig) -> Fresh | None:
 
 
 @runtime_checkable
+class HasPlainNetworks(Protocol):
+    """Some of its own networks have no streams that could tell quantiles or be noisy."""
+
+    plain_networks: tuple[str, ...]
+
+
+@runtime_checkable
 class VariesOutcome(Protocol):
     """Has episodes whose outcome depends on what is played."""
 

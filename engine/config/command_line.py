@@ -122,6 +122,7 @@ _LOWER_RATE: _Condition = (
     "--learning-rate-schedule plateau or decay",
 )
 _ADVANTAGE: _Condition = (lambda config: config.advantage_learning > 0, "--advantage-learning above 0")
+_MUNCHAUSEN: _Condition = (lambda config: config.munchausen > 0, "--munchausen above 0")
 _NEEDS: dict[str, tuple[_Condition, ...]] = {
     "alpha": (_PRIORITIES,),
     "beta": (_PRIORITIES,),
@@ -132,6 +133,8 @@ _NEEDS: dict[str, tuple[_Condition, ...]] = {
     "final_gamma": (_LOWER_RATE, _EVALUATIONS),
     "final_advantage_learning": (_LOWER_RATE, _EVALUATIONS, _ADVANTAGE),
     "learning_rate_schedule": (_EVALUATIONS,),
+    "munchausen_temperature": (_MUNCHAUSEN,),
+    "munchausen_clip": (_MUNCHAUSEN,),
 }
 _OFF = {"final_gamma": None, "final_advantage_learning": None, "learning_rate_schedule": "constant"}
 """Values with which an option asks for nothing."""

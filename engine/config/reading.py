@@ -92,6 +92,7 @@ class Following:
         game_of(self.values["game"]).follow(self)
         self._make_room()
         self._follow_target()
+        self._follow_parts()
         if not self.values["eval_every"]:
             self.set("final_episodes", 0, "eval_every")
 
@@ -151,6 +152,19 @@ class Following:
         final_gamma = self.values["final_gamma"]
         if final_gamma is not None and self.values["gamma"] > final_gamma:  # a game's own raises it
             self.set("final_gamma", None, "gamma")
+
+    def _follow_parts(self) -> None:
+        """Munchausen returns do without two options, and networks of one's own without parts of the program's."""
+        for name in ("double_q", "advantage_learning"):
+            if name in self.given and self.values[name]:
+                self.set("munchausen", 0.0, name)
+        if self.values["munchausen"]:
+            self.set("double_q", False, "munchausen")
+            self.set("advantage_learning", 0.0, "munchausen")
+            self.set("final_advantage_learning", None, "munchausen")
+        if ":" in str(self.values.get("network")):
+            self.set("quantiles", None, "network")
+            self.set("noisy", False, "network")
 
     # ------------------------------------------------------------------------------------------ how an option moves
 

@@ -19,6 +19,7 @@ from engine.config.capabilities import (
     Conditions,
     HasCurriculum,
     HasEvaluationConditions,
+    HasPlainNetworks,
     KeepsGamma,
     VariesOutcome,
     task_label,
@@ -156,6 +157,42 @@ class CommonOptions:
         "learning",
         "the online network chooses the action that the target network values (van Hasselt et al. 2016); off: the "
         "target network does, which saves a fifth of an update; better if it is a moving average (--tau below 1)",
+    )
+    munchausen: float = option(
+        0.0,
+        "learning",
+        "share alpha of Munchausen returns: the log of the policy's probability of an action that is added to its "
+        "reward (Vieillard et al. 2020: 0.9); 0: none; must be 0 if actions may be illegal",
+        low=0.0,
+        high=0.99,
+    )
+    munchausen_temperature: float = option(
+        0.03,  # Vieillard et al. 2020, table 1
+        "learning",
+        "temperature tau of the policy of --munchausen, softmax(Q / tau): in the unit of the rewards that are learned",
+        low=1e-4,
+        high=100.0,
+    )
+    munchausen_clip: float = option(
+        1.0,  # Vieillard et al. 2020, table 1: l0 = -1
+        "learning",
+        "largest amount that --munchausen takes off a reward, before it is multiplied by alpha",
+        low=0.0,
+        high=1000.0,
+    )
+    quantiles: int | None = option(
+        None,
+        "learning",
+        "quantiles of the return that the network learns of each action (QR-DQN, Dabney et al. 2018: 200; 8 to 32 cost "
+        "less); none: only the mean, the Q-value",
+        low=2,
+        high=512,
+    )
+    noisy: bool = option(
+        False,
+        "learning",
+        "noise in the weights of the network's last layers, whose size is learned, so that less of exploration is "
+        "random (NoisyNet, Fortunato et al. 2018): --epsilon 0.01 then suffices; off in evaluations",
     )
     advantage_learning: float = option(
         0.0,
@@ -305,6 +342,8 @@ def check_together(config: RunConfig) -> None:
             f"must be 0 if actions can be illegal, because their Q-values are not learned, got "
             f"{config.advantage_learning:g}",
         )
+    _check_munchausen(config)
+    check_head(config.game_info, config.network_name, {name: config.value(name) for name in HEAD_OPTIONS})
     if config.final_gamma is not None and config.keeps_gamma:
         raise ConfigError(
             "final_gamma", f"must be none with --curriculum, whose rewards contain --gamma, got {config.final_gamma:g}"
@@ -330,6 +369,34 @@ def check_together(config: RunConfig) -> None:
             "accumulate", f"must be at most --batch-size ({config.batch_size:,}), got {config.accumulate:,}"
         )
     _check_target(config)
+
+
+def _check_munchausen(config: RunConfig) -> None:
+    if not config.munchausen:
+        return
+    got = f"got {config.munchausen:g}"
+    if config.game_info.spec(config).masked:
+        reason = "if actions can be illegal, because their Q-values are not learned"
+        raise ConfigError("munchausen", f"must be 0 {reason}, {got}")
+    if config.double_q:
+        raise ConfigError("munchausen", f"must be 0 with --double-q: it values states without a best action, {got}")
+    if config.advantage_learning:
+        raise ConfigError("munchausen", f"must be 0 with --advantage-learning, which widens the same gaps, {got}")
+
+
+HEAD_OPTIONS = ("quantiles", "noisy")
+"""Options that decide, with the network's name, which weights fit a run."""
+
+
+def check_head(game: Game, network: str, values: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if a game's network can't have the `HEAD_OPTIONS` that are set: only networks of the program
+    with value and advantage streams can."""
+    given = next((name for name in HEAD_OPTIONS if values[name]), None)
+    own = game.own_networks.get(network, "engine.")
+    plain = game.plain_networks if isinstance(game, HasPlainNetworks) else ()
+    if given is not None and (":" in network or not own.startswith("engine.") or network in plain):
+        off = NONE if COMMON[given].default is None else "off"
+        raise ConfigError(given, f"must be {off} with the network {network}, which has no such streams")
 
 
 def _check_target(config: RunConfig) -> None:

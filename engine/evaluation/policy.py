@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from engine.agents.dueling import Head
 from engine.agents.exploration import greedy, random_actions
 from engine.agents.networks import make_network
 from engine.agents.weights import load_weights, policy_weights
@@ -38,7 +39,8 @@ def load_policy(path: Path, network: str | None = None) -> nn.Module:
     shape = (metadata["stack"], tuple(metadata["frame_shape"]), metadata["outputs"])
     game = game_of(metadata["game"])
     name, raw = network or metadata["network"], {key: metadata[key] for key in ("normalized", "numbers")}
-    made = make_network(name, *shape, own=game.own_networks, **raw)
+    head = Head(metadata["quantiles"], metadata["noisy"])
+    made = make_network(name, *shape, own=game.own_networks, **raw, head=head)
     load_weights(made, policy_weights(path), path)
     return made.eval()
 

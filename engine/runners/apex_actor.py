@@ -17,7 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from engine.agents.exploration import member_ladders
+from engine.agents.munchausen import Munchausen, munchausen_of
 from engine.agents.networks import make_networks, set_gamma
+from engine.agents.noisy import draw_noise
 from engine.buffers.frames import InitialPriorities
 from engine.config.run_config import RunConfig
 from engine.config.runners import Choices
@@ -31,14 +33,18 @@ from engine.runtime.stored_arrays import seed_global_random
 
 
 class TDErrors:
-    """n-step TD errors of `lanes` lanes, from the Q-values used for acting; as in `DoubleDQN`, targets lose the share
-    `advantage_learning` of the action gap. It stays the same when the learner's share changes: these priorities hold
-    only until a transition is first sampled."""
+    """n-step TD errors of `lanes` lanes, from the Q-values used for acting; as in `DoubleDQN`, with `munchausen`
+    returns, and targets lose the share `advantage_learning` of the action gap. It stays the same when the learner's
+    share changes: these priorities hold only until a transition is first sampled."""
 
-    def __init__(self, lanes: int, n_step: int, gamma: float, advantage_learning: float) -> None:
+    def __init__(
+        self, lanes: int, n_step: int, gamma: float, advantage_learning: float, munchausen: Munchausen | None = None
+    ) -> None:
         self._n_step, self.gamma, self._advantage_learning = n_step, gamma, advantage_learning
+        self._munchausen = munchausen
         self._taken = np.zeros((n_step + 1, lanes))
-        """Q-value of the action taken plus the share of its gap, by age; row 0 is the newest."""
+        """Q-value of the action taken plus the share of its gap, less its Munchausen reward, by age; row 0 is the
+        newest."""
         self._rewards = np.zeros((n_step + 1, lanes))
         self._length = np.zeros(lanes, np.int64)  # steps of the episode so far, this one included
 
@@ -63,6 +69,10 @@ class TDErrors:
             rows[1:] = rows[:-1].copy()
         taken = q_values[lanes, actions]
         self._taken[0] = taken + self._advantage_learning * (values - taken)
+        if self._munchausen is not None:
+            q = torch.from_numpy(q_values)
+            self._taken[0] -= self._munchausen.reward(q, torch.from_numpy(actions)).numpy()
+            values = self._munchausen.state_values(q[..., None], q)[:, 0].numpy()
         self._rewards[0] = rewards if failed is None else np.where(failed, 0, rewards)
         self._length += 1
         ended = terminated | truncated
@@ -129,8 +139,9 @@ class ApexActor:
         torch.set_num_threads(1)
         rehearse_acting(config, torch.device("cpu"))
         spawned = np.random.SeedSequence(config.seed, spawn_key=(index, restarts, begun_at))  # unlike the learner's
-        seeds = spawned.generate_state(3)
+        seeds = spawned.generate_state(4)
         seed_global_random(int(seeds[2]))
+        torch.manual_seed(int(seeds[3]))  # of noisy layers
         env = make_lanes(config, config.parallel_envs, threads=lane_threads, seed=int(seeds[0]))
         self.lanes = env.lanes
         self.network, _ = make_networks(config, env.spec)
@@ -146,7 +157,9 @@ class ApexActor:
             noise=config.action_noise,
             level=level if config.has_curriculum else None,
         )
-        self._errors = TDErrors(env.lanes, config.n_step, config.gamma, config.advantage_learning)
+        self._errors = TDErrors(
+            env.lanes, config.n_step, config.gamma, config.advantage_learning, munchausen_of(config)
+        )
 
     def choose(
         self, env_steps: int, epsilon_scale: float | None, gamma: float | None, level: float
@@ -182,6 +195,7 @@ class ApexActor:
         self.actor.close()
 
     def _q_values(self, obs: Frames) -> torch.Tensor:
+        draw_noise(self.network)
         with torch.no_grad(), self._autocast:
             q: torch.Tensor = self.network(torch.from_numpy(obs))
             return q

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from engine.config.run_config import TUNABLE_BOUNDS, RunConfig
+from engine.config.run_config import HEAD_OPTIONS, TUNABLE_BOUNDS, RunConfig
 from engine.config.runners import Choices
 from engine.protocol.outcome import MAX_RESULTS, MAX_TASKS
 from engine.protocol.results import Score
@@ -241,6 +241,7 @@ def _check_policy(path: Path, config: RunConfig) -> None:
     wanted = {
         "game": config.game,
         "network": config.network_name,
+        **{name: config.value(name) for name in HEAD_OPTIONS},
         "frame_shape": list(config.spec.frame_shape),
         "stack": config.spec.stack,
     }

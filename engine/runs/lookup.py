@@ -26,7 +26,7 @@ from engine.config.features import feature, has_feature
 from engine.config.fields import ConfigError, check
 from engine.config.game import GAMES, game_of
 from engine.config.reading import NOT_TRAINED
-from engine.config.run_config import RunConfig, specs_of
+from engine.config.run_config import HEAD_OPTIONS, RunConfig, specs_of
 from engine.config.runners import is_run_name
 from engine.errors import UserError
 from engine.protocol.results import PolicyKind
@@ -406,7 +406,8 @@ def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
 def _decided_by(policy: Mapping[str, Any]) -> dict[str, Any]:
     """The options that the weights of a policy with this metadata fit."""
     game = game_of(policy["game"])
-    return game.options_of_policy(policy) if isinstance(game, StartsFromPolicy) else {}
+    head = {name: policy[name] for name in HEAD_OPTIONS if policy[name]}
+    return head | (game.options_of_policy(policy) if isinstance(game, StartsFromPolicy) else {})
 
 
 def with_located_policy(config: RunConfig) -> RunConfig:
@@ -449,6 +450,7 @@ def _must_be(config: RunConfig) -> Iterator[tuple[str, Any]]:
     """Fields of the metadata, and what they must be."""
     yield "game", config.game
     yield "network", config.network_name
+    yield from ((name, config.value(name)) for name in HEAD_OPTIONS)
     yield "stack", config.spec.stack
     game = config.game_info
     if isinstance(game, RestrictsPolicies):

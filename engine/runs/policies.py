@@ -19,7 +19,7 @@ from engine.config.capabilities import Conditions, JoinsPolicies, learned_apart
 from engine.config.fields import ConfigError, must_be_one_of
 from engine.config.game import GAMES, Game, game_of, options_with, own_options
 from engine.config.reading import config_of_policy
-from engine.config.run_config import RunConfig
+from engine.config.run_config import HEAD_OPTIONS, RunConfig, check_head
 from engine.errors import UserError
 from engine.protocol.results import Count, FinalResult, Score, Seconds
 from engine.runtime.formats import read_json
@@ -165,6 +165,8 @@ class Metadata(msgspec.Struct):
     options: dict[str, bool | int | float | str | None] = {}
     actions: Annotated[list[str], msgspec.Meta(min_length=1, max_length=256)] | None = None
     board: str | None = None
+    quantiles: Annotated[int, msgspec.Meta(ge=2, le=512)] | None = None
+    noisy: bool = False
 
 
 @runtime_checkable
@@ -185,6 +187,7 @@ def checked_metadata(said: Any) -> dict[str, Any]:
     network = policy.network.removeprefix("dueling-")  # the name before networks belonged to games
     if network not in game.networks and not ("network" in options_with("import", game.name) and ":" in network):
         raise ValueError(f"network {must_be_one_of(game.networks, network)}")
+    head = {name: getattr(policy, name) for name in HEAD_OPTIONS}
     earlier = game.of_earlier_policies if isinstance(game, HadFewerOptions) else {}
     complete = {**earlier, **said, "network": network}
     may_lack = {name for name, spec in own_options(game.name).items() if spec.default is None}
@@ -194,6 +197,7 @@ def checked_metadata(said: Any) -> dict[str, Any]:
     if missing:
         raise ValueError(f"{missing[0]} is missing")
     try:
+        check_head(game, network, head)
         configs = _configs(game, complete)
         specs = [config.spec for config in configs]
         spec = game.spec_for_all(specs) if isinstance(game, JoinsPolicies) else specs[0]
@@ -205,7 +209,7 @@ def checked_metadata(said: Any) -> dict[str, Any]:
             raise ValueError(f"{name} must be {wanted} for its task, got {getattr(policy, name)}")
     as_listed = {name: complete[name] for name in (game.tasks, "actions") if name in complete}
     options = {name: configs[0].value(name) for name in options_with("policy", game.name)}
-    return complete | options | as_listed | {"normalized": spec.normalized, "numbers": spec.numbers}
+    return complete | options | as_listed | head | {"normalized": spec.normalized, "numbers": spec.numbers}
 
 
 def _configs(game: Game, said: Mapping[str, Any]) -> list[RunConfig]:

@@ -33,7 +33,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 def in_words(value: Any) -> str:
     """A value of a policy's metadata, for people."""
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
 def shortened(text: str, most: int = 2000) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.agents.double_dqn import q_of_actions
+from engine.agents.values import values_of_actions
 from engine.buffers import MappedMemory, PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
@@ -155,7 +155,7 @@ class _Learns:
             obs, actions, returns, weights = (
                 torch.as_tensor(part) for part in (batch.obs, batch.actions, batch.returns, sample.weights)
             )
-            values, _ = q_of_actions(self._network, obs, actions)
+            values, _ = values_of_actions(self._network, obs, actions)
             for numbers in (values, returns, weights):
                 assert numbers.isfinite().all()
             self._network(torch.as_tensor(batch.next_obs))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from engine.config.game import game_of
 from engine.config.reading import tasks_of
+from engine.config.run_config import COMMON, HEAD_OPTIONS
 from engine.envs.lanes import Frames
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
@@ -137,4 +138,10 @@ def check_initial(policy: Path, student: dict[str, Any]) -> None:
             raise UserError(
                 f"--initial-policy: {field} must be {in_words(wanted)} as in the student, got {in_words(found)} in "
                 f"{origin_of(policy).name}"
+            )
+    for field in HEAD_OPTIONS:
+        if metadata[field]:
+            off, got = in_words(COMMON[field].default), in_words(metadata[field])
+            raise UserError(
+                f"--initial-policy: {field} must be {off} as in every student, got {got} in {origin_of(policy).name}"
             )

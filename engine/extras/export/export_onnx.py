@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from engine.agents.exploration import greedy, random_actions
-from engine.agents.networks import ImageAndNumbers
+from engine.agents.networks import ImageAndNumbers, QuantileQNetwork
 from engine.commands.answers import answered, chosen_policy, order_of, take_stdout
 from engine.config.capabilities import learned_apart
 from engine.config.reading import config_of_policy
@@ -115,14 +115,21 @@ class _OfParts(nn.Module):
         self.network = network
 
     def forward(self, images: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        return self.network.of_parts(images, numbers)
+        found = self.network.of_parts(images, numbers)
+        return found if found.dim() == 2 else found.mean(2)  # of quantiles
+
+
+def _with_numbers(network: nn.Module) -> ImageAndNumbers | None:
+    """The part of a network that takes images and numbers, if it does."""
+    part = network.network if isinstance(network, QuantileQNetwork) else network
+    return part if isinstance(part, ImageAndNumbers) else None
 
 
 def inputs_of(network: nn.Module, obs: Frames) -> dict[str, torch.Tensor]:
     """The inputs of a network's model, by their names, for observations."""
     given = torch.from_numpy(obs)
-    if isinstance(network, ImageAndNumbers):
-        return dict(zip(("images", "numbers"), network.parts(given), strict=True))
+    if (both := _with_numbers(network)) is not None:
+        return dict(zip(("images", "numbers"), both.parts(given), strict=True))
     return {_INPUT: given}
 
 
@@ -136,7 +143,7 @@ def to_onnx(network: nn.Module, inputs: Mapping[str, torch.Tensor], described: M
             module.compiled = False  # type: ignore[assignment]
     batch = torch.export.Dim("batch")
     program = torch.onnx.export(
-        _OfParts(network) if isinstance(network, ImageAndNumbers) else network,
+        network if (both := _with_numbers(network)) is None else _OfParts(both),
         tuple(inputs.values()),
         dynamo=True,
         opset_version=OPSET,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.agents.dueling import dueling, stream, through
+from engine.agents.dueling import PLAIN, Head, dueling, stream, through
 from engine.console.compiler.kernels import kernel
 from engine.games.snake.options import BODY, FRUIT, HEAD, ORDER, TAIL
 from engine.games.snake.rules import MOVES, neighbours
@@ -189,13 +189,14 @@ class PathsQNetwork(nn.Module):
         frame_shape: (5, height, width).
         filters: of the first two convolutions; the third has twice as many.
         hidden: width of each of the two streams.
+        head: what the streams tell.
     """
 
     views: Tensor
     beside: Tensor
     moves: Tensor
 
-    def __init__(self, frame_shape: tuple[int, ...], filters: int = 32, hidden: int = 256) -> None:
+    def __init__(self, frame_shape: tuple[int, ...], filters: int = 32, hidden: int = 256, head: Head = PLAIN) -> None:
         super().__init__()
         _, height, width = frame_shape
         self._cells, self._width, self._side = height * width, width, max(height, width)
@@ -213,7 +214,7 @@ class PathsQNetwork(nn.Module):
             nn.Flatten(),
         )  # fmt: skip
         inputs = 2 * filters * ((self._side + 1) // 2) ** 2 + _NUMBERS
-        self.value, self.advantage = (stream(inputs, hidden, out, norm=True) for out in (1, _DIRECTIONS))
+        self.value, self.advantage = (stream(inputs, hidden, out, norm=True, head=head) for out in (1, _DIRECTIONS))
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the class's docstring."""
@@ -236,9 +237,9 @@ class PathsQNetwork(nn.Module):
         tail = (reached & (cells[:, TAIL] > 0)[:, None]).any(2)
         numbers = torch.cat((reached.float().mean(2), tail.float(), reached.any(2).float()), 1)
         features = torch.cat((self.features(board), numbers), 1)
-        q = dueling(through(self.value, features), through(self.advantage, features))
-        turned = (torch.arange(_DIRECTIONS, device=obs.device) - heading[:, None]) * sign[:, None]
-        return q.gather(1, turned % _DIRECTIONS)
+        values = dueling(through(self.value, features), through(self.advantage, features))
+        turned = (torch.arange(_DIRECTIONS, device=obs.device) - heading[:, None]) * sign[:, None] % _DIRECTIONS
+        return values.gather(1, turned if values.dim() == 2 else turned[..., None].expand_as(values))
 
     def _turn(self, cells: Tensor) -> tuple[Tensor, Tensor]:
         """The direction in which each snake moves, and whether the fruit is on its left (1) or not (0): int64 [batch].
@@ -269,6 +270,6 @@ def views(height: int, width: int) -> Tensor:
     return torch.stack([torch.stack((board, board.flip(1))).flatten(1) for board in turned])
 
 
-def make_paths(stack: int, frame_shape: tuple[int, ...], actions: int) -> PathsQNetwork:
+def make_paths(stack: int, frame_shape: tuple[int, ...], actions: int, head: Head = PLAIN) -> PathsQNetwork:
     """See `engine.config.game.Game.own_networks`."""
-    return PathsQNetwork(frame_shape)
+    return PathsQNetwork(frame_shape, head=head)

@@ -29,6 +29,7 @@ class Tetris(BoardGame):
     name = "tetris"
     options = TetrisOptions
     networks = ("columns", "afterstates")
+    plain_networks = ("columns", "afterstates")
     outcome = Outcome((Result("score", "score"),), judged_by="score")
     own_networks = {
         "columns": "engine.games.tetris.network:ColumnsQNetwork",

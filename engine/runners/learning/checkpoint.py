@@ -22,7 +22,7 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file, save, save_file
 
 from engine import __version__
-from engine.config.run_config import RunConfig
+from engine.config.run_config import HEAD_OPTIONS, RunConfig
 from engine.envs.factory import describe_evaluation, describe_task
 from engine.protocol.messages import Saved, Written
 from engine.runners.learning.learner import Learner, advantage_learning
@@ -77,6 +77,7 @@ def _metadata(learner: Learner, env_steps: int, score: tuple[float, ...]) -> dic
     policy = {
         "version": __version__,
         "network": config.network_name,
+        **{name: config.value(name) for name in HEAD_OPTIONS if config.value(name)},
         "stack": spec.stack,
         "frame_shape": spec.frame_shape,
         "outputs": spec.actions,

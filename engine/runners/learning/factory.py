@@ -22,6 +22,7 @@ import torch
 from engine.agents.autotune import choose, still_valid
 from engine.agents.double_dqn import DoubleDQN
 from engine.agents.layout import as_input
+from engine.agents.munchausen import munchausen_of
 from engine.agents.networks import make_networks
 from engine.agents.optimisers import Adam, RMSProp
 from engine.agents.weights import KnowsSimilarActions, for_actions, load_weights, policy_weights
@@ -222,11 +223,13 @@ def _agent(
         tau=config.tau,
         policy_tau=config.policy_tau,
         double_q=config.double_q,
+        munchausen=munchausen_of(config),
         advantage_learning=config.advantage_learning,
         optimizer=_OPTIMIZERS[config.optimizer],
         threads=choices.threads,
         accumulate=config.accumulate,
         owner=start.index == 0,
+        seed=config.seed,
         on_out_of_memory=lambda parts: log(f"out of memory: batches are now processed in {parts} parts"),
     )
 

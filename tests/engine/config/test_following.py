@@ -61,7 +61,7 @@ def each_value() -> Iterator[tuple[str, str, str, Any]]:
                     yield game, runner, name, value
 
 
-IMPOSSIBLE = {("advantage_learning", "tetris")}
+IMPOSSIBLE = {(name, "tetris") for name in ("advantage_learning", "munchausen", "quantiles", "noisy")}
 """Options that contradict a game by themselves, unless they are off."""
 
 
@@ -97,6 +97,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "start_states": ({"start_states": 0.2, "emulator": "nes-py"}, {"emulator": "native"}),
     "guide": ({"guide": 0.2, "sticky_actions": 0.2}, {"sticky_actions": 0.0}),
     "advantage_learning": ({"advantage_learning": 0.5, "game": "tetris"}, {"game": "mario"}),
+    "munchausen": ({"munchausen": 0.9, "advantage_learning": 0.2}, {"advantage_learning": 0.0, "double_q": False}),
     "reward": ({"reward": "lines", "game": "mario"}, {"game": "tetris"}),
     "final_gamma": ({"game": "tetris", "curriculum": True, "final_gamma": 0.99}, {}),
     "num_actors": ({"num_actors": 3, "runner": "single"}, {"runner": "apex"}),

@@ -46,7 +46,18 @@ GAMES = {  # with --no-amp, because what is faster is measured anew
         "10",
         "--no-amp",
     ),
-    "tetris": ("--game", "tetris", "--board", "5x8", "--pieces", "bag", "--parallel-envs", "8", "--no-amp"),
+    "tetris": (
+        "--game",
+        "tetris",
+        "--board",
+        "5x8",
+        "--pieces",
+        "bag",
+        "--parallel-envs",
+        "8",
+        "--no-amp",
+        "--double-q",
+    ),
     "snake": (
         "--game",
         "snake",
@@ -64,6 +75,20 @@ GAMES = {  # with --no-amp, because what is faster is measured anew
         "--eval-episodes",
         "2",
     ),
+    "snake with every part": (
+        "--game",
+        "snake",
+        "--board",
+        "5x5",
+        "--parallel-envs",
+        "8",
+        "--no-amp",
+        "--quantiles",
+        "4",
+        "--noisy",
+        "--munchausen",
+        "0.9",
+    ),
     "snake in files": ("--game", "snake", "--board", "5x5", "--parallel-envs", "8", "--no-amp", "--use-mmap-buffer"),
 }
 
@@ -76,7 +101,10 @@ def checkpoint(folder: Path, *options: str) -> Path:
 
 @pytest.mark.parametrize(
     "game",
-    [name if name == "snake" else pytest.param(name, marks=pytest.mark.long) for name in GAMES],
+    [
+        name if name in ("snake", "snake with every part") else pytest.param(name, marks=pytest.mark.long)
+        for name in GAMES
+    ],
 )
 def test_interrupted_and_resumed_equals_uninterrupted(game: str, tmp_path: Path) -> None:
     assert_resumes_exactly(tmp_path, game)
@@ -89,10 +117,11 @@ def test_interrupted_and_resumed_equals_uninterrupted_on_a_gpu(tmp_path: Path) -
 
 @pytest.mark.long
 @pytest.mark.skipif(available_cores() < 2, reason="needs two cores")
-def test_a_second_core_changes_no_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("game", ["tetris", "snake with every part"])
+def test_a_second_core_changes_no_bit(game: str, tmp_path: Path) -> None:
     """With it, another thread computes targets. A batch of this size is not split."""
-    options = ("--batch-size", "64", "--double-q", "--threads", "1")
-    assert_resumes_exactly(tmp_path, "tetris", *options, in_parts=("--threads", "2"))
+    options = ("--batch-size", "64", "--threads", "1")
+    assert_resumes_exactly(tmp_path, game, *options, in_parts=("--threads", "2"))
 
 
 def assert_resumes_exactly(folder: Path, game: str, *options: str, in_parts: tuple[str, ...] = ()) -> None:

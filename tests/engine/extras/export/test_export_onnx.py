@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from engine.agents import make_network
+from engine.agents.dueling import Head
 from engine.evaluation.policy import load_policy
 from engine.extras.export.export_onnx import OPSET, inputs_of, played, to_onnx
 from engine.runs.checkpoints import policy_metadata
@@ -70,5 +71,21 @@ def test_networks_of_new_runs_can_be_exported(network: str, shape: tuple[int, ..
     obs = np.random.default_rng(0).integers(0, 256, (5, *shape), np.uint8)
     model = to_onnx(made, inputs_of(made, obs[:2]), {})
     (found,) = InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"observations": obs})
+    with torch.no_grad():
+        np.testing.assert_allclose(found, made(torch.from_numpy(obs)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+@needs_onnx
+@pytest.mark.parametrize("numbers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_means_of_quantiles_are_exported_without_noise(numbers: int) -> None:
+    from onnxruntime import InferenceSession
+
+    made = make_network("grid", 1, (10, 8), 4, numbers=numbers, head=Head(5, noisy=True)).eval()
+    obs = np.random.default_rng(0).integers(0, 256, (5, 1, 10, 8), np.uint8)
+    obs[:, :, 9:] = 0
+    given = inputs_of(made, obs)
+    model = to_onnx(made, {name: part[:2] for name, part in given.items()}, {})
+    session = InferenceSession(model, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {name: part.numpy() for name, part in given.items()})
     with torch.no_grad():
         np.testing.assert_allclose(found, made(torch.from_numpy(obs)).numpy(), rtol=1e-4, atol=1e-5)
