@@ -2,6 +2,7 @@
 
     python -m bench.updates [--seconds S] [--rounds R] [--threads N] [--batches N ...] [--json FILE]
     python -m bench.updates --vectors [--batches 64]
+    python -m bench.updates --parts [--batches 32]
     python -m bench.updates --limit
 
 An update draws a batch of 84x84x4 observations from a full uniform replay and takes an optimiser step. All contestants
@@ -15,6 +16,9 @@ slower by both clocks; the work itself is compared only on an idle machine or wi
 `--vectors` compares instead what an update on CartPole takes: ours as a run makes it by default, with prioritized
 replay, three-step returns, an averaged target and policy; `mlp` has layers of 256 units. Stable-Baselines3's default
 network has layers of 64 units, its zoo takes 256.
+
+`--parts` compares instead what each part of newer agents (docs/recipe.md) costs: updates of our network `nature` by DQN
+in float32, and with the part.
 
 `--limit` shows instead what the operations of our updates take, beside what the machine needs for them
 (`bench/limits.py`): of Nature by plain DQN, and of the network `small` at Mario's 50x60 by Double DQN. To install all:
@@ -43,9 +47,12 @@ from bench.limits import limit_table, measure_limit
 from bench.networks import Nature
 from bench.turns import Contestant, machine, machine_line, not_installed, take_turns, times
 from engine.agents import DoubleDQN
-from engine.agents.networks import DuelingQNetwork, as_planes, make_networks
+from engine.agents.dueling import Head
+from engine.agents.munchausen import Munchausen
+from engine.agents.networks import DuelingQNetwork, as_planes, make_network, make_networks
 from engine.buffers import Batch, FrameStorage, PrioritizedReplayBuffer, UniformSampler
 from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
 from engine.envs.lanes import PlayedStep
 from engine.runs.replay_file import ReplayShape, replay_shape
 from engine.runtime.devices import Precision
@@ -55,6 +62,7 @@ OURS: dict[str, Precision] = {"ours, float32": "float32", "ours, bfloat16": "bfl
 DOUBLE = ", Double DQN"
 SB3_256, SB3_64 = (f"Stable-Baselines3, DQN.train, [{units}, {units}]" for units in (256, 64))
 SB3, CLEANRL = "Stable-Baselines3, DQN.train", "CleanRL's manner, Stable-Baselines3's replay"
+PLAIN_ROW = "plain, --network nature"
 NEEDED = {"stable_baselines3": "'stable-baselines3>=2.7,<3'"}
 LANES, CAPACITY, STACK, SIDE, ACTIONS = 8, 4096, 4, 84, 5
 SMALL_SIZE = (50, 60)
@@ -80,6 +88,7 @@ def make_ours(
     double_q: bool,
     network: Callable[[], nn.Module] = OurNature,
     size: tuple[int, int] = (SIDE, SIDE),
+    munchausen: Munchausen | None = None,
 ) -> Update:
     storage = FrameStorage(ReplayShape(LANES, CAPACITY // LANES, size, stack=STACK, n_step=1), gamma=GAMMA)
     random = np.random.default_rng(0)
@@ -93,7 +102,7 @@ def make_ours(
     torch.set_num_threads(1)  # inherited by the learning threads
     agent = DoubleDQN(
         network(), network(), device=torch.device("cpu"), learning_rate=LEARNING_RATE, precision=precision,
-        double_q=double_q, threads=threads,
+        double_q=double_q, munchausen=munchausen, threads=threads,
     )  # fmt: skip
     used: dict[int, Batch] = {}
 
@@ -235,6 +244,26 @@ def vectors_line_up(threads: int) -> dict[str, tuple[str, Update | None]]:
     return rows
 
 
+def parts_line_up(threads: int) -> dict[str, tuple[str, Update | None]]:
+    """`line_up` of the parts of newer agents; the plain agent counts as the peer."""
+    munchausen = Munchausen(0.9, RunConfig.munchausen_temperature, RunConfig.munchausen_clip)
+    parts: dict[str, tuple[str, Head, Munchausen | None]] = {
+        PLAIN_ROW: ("nature", Head(), None),
+        "ours, --munchausen 0.9": ("nature", Head(), munchausen),
+        "ours, --quantiles 32": ("nature", Head(32), None),
+        "ours, --quantiles 200": ("nature", Head(200), None),
+        "ours, --noisy": ("nature", Head(noisy=True), None),
+        "ours, --network impala": ("impala", Head(), None),
+        "ours, --network impala-wide": ("impala-wide", Head(), None),
+        "ours, all of --preset btr": ("impala-wide", Head(32, noisy=True), munchausen),
+    }
+    return {
+        name: ("", make_ours(threads, "float32", double_q=False, munchausen=added, network=partial(
+            make_network, network, STACK, (SIDE, SIDE), ACTIONS, head=head)))
+        for name, (network, head, added) in parts.items()
+    }  # fmt: skip
+
+
 def measure(size: int, rows: dict[str, tuple[str, Update | None]], rounds: int, seconds: float) -> Any:
     contestants = [Contestant(n, partial(step, size) if step else None, missing) for n, (missing, step) in rows.items()]
     take_turns(contestants, rounds, seconds)
@@ -294,20 +323,25 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     parser.add_argument("--threads", type=int, default=2, help="threads of each contestant")
-    parser.add_argument("--batches", type=int, nargs="+", help="batch sizes (default: 32 256; with --vectors: 64)")
+    parser.add_argument(
+        "--batches", type=int, nargs="+", help="batch sizes (default: 32 256; --vectors: 64; --parts: 32)"
+    )
     parser.add_argument("--vectors", action="store_true", help="networks for CartPole instead of Nature")
+    parser.add_argument("--parts", action="store_true", help="parts of newer agents instead of other packages")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     parser.add_argument("--limit", action="store_true", help="show the operations of our updates instead")
     arguments = parser.parse_args()
-    batches = arguments.batches or ([64] if arguments.vectors else [32, 256])
+    batches = arguments.batches or ([64] if arguments.vectors else [32] if arguments.parts else [32, 256])
     keep_freed_memory()  # as in training; it applies to the peers as well
     if arguments.limit:
         show_limits(batches)
         return
-    rows = (vectors_line_up if arguments.vectors else line_up)(arguments.threads)
+    chosen = parts_line_up if arguments.parts else vectors_line_up if arguments.vectors else line_up
+    rows = chosen(arguments.threads)
     sizes = [measure(size, rows, arguments.rounds, arguments.seconds) for size in batches]
     console = Console(width=118, highlight=False)
-    what = "networks for vectors" if arguments.vectors else "Nature network, 84x84x4, uniform replay"
+    pictures = "parts at 84x84x4, uniform replay" if arguments.parts else "Nature network, 84x84x4, uniform replay"
+    what = "networks for vectors" if arguments.vectors else pictures
     console.print(table(sizes, what, arguments.threads))
     for size in sizes:
         console.print(f"batch {size['batch']}: {machine_line(size['machine'])}")

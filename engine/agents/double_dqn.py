@@ -42,6 +42,7 @@ from engine.agents.networks import (
 )
 from engine.agents.noisy import draw_noise, noisy_layers, view_of
 from engine.agents.optimisers import SLOTS, Adam
+from engine.agents.spectral import spectral_layers
 from engine.agents.values import loss_of, of_actions, values_of, values_of_actions
 from engine.agents.vector_passes import VectorPasses
 from engine.buffers.device.storage import Array, TensorBatch
@@ -169,8 +170,11 @@ class DoubleDQN:
         self._buffers = [buffers_of(each) for each in networks]
         self.buffers = [buffer for buffers in self._buffers for buffer in buffers]
         """Of all networks."""
-        if buffers_of(inner_of(self.online)):  # passes with gradients may change them
-            threads, targets_ahead = 1, False
+        self._observes = any(isinstance(each, Normalized) for each in self.online.modules())
+        self._spectral = spectral_layers(self.online)
+        moved_here = {id(buffer) for layer in self._spectral for buffer in layer.buffers()}
+        if any(id(buffer) not in moved_here for buffer in buffers_of(inner_of(self.online))):
+            threads, targets_ahead = 1, False  # passes with gradients may change them
         self._compiled: dict[nn.Module, VectorPasses] = {}
         if VectorPasses.fit(self.online) and device.type == "cpu" and precision == "float32":
             flat = (self._weights, *self._averages)
@@ -236,7 +240,7 @@ class DoubleDQN:
     @torch.no_grad()
     def observe(self, frames: Array) -> None:
         """Take played frames [n, *frame_shape] into what `OfRawNumbers` know, if this agent is the owner."""
-        if self._owner and self._buffers[0] and isinstance(self.online, OfRawNumbers):
+        if self._owner and isinstance(self.online, OfRawNumbers) and self._observes:
             self.online.observe(torch.as_tensor(frames, device=self.device))
             for buffers in self._buffers[1:]:
                 torch._foreach_copy_(buffers, self._buffers[0])
@@ -386,6 +390,8 @@ class DoubleDQN:
         whole.mul_((MAX_GRADIENT_NORM / (torch.linalg.vector_norm(whole) + 1e-6)).clamp_(max=1))
         self._scaler.step(optimizer)
         self._scaler.update()
+        for layer in self._spectral:
+            layer.advance()
         self._move_averages(target=move_target)
 
     def _share_gradients(self, batch: Batch | TensorBatch, weights: Array, share: Share) -> tuple[list[Tensor], Tensor]:

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from engine.agents.dueling import PLAIN, Head, dueling, stream, through
 from engine.agents.layout import for_convolutions
+from engine.agents.spectral import SpectralConv2d
 from engine.config.fields import ConfigError
 from engine.config.game import Spec, rows_of_numbers
 from engine.config.run_config import RunConfig
@@ -59,11 +60,11 @@ def _grid(channels: int) -> nn.Sequential:
 class _Residual(nn.Module):
     """Two convolutions whose result is added to their input."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, convolution: type[nn.Conv2d] = nn.Conv2d) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1),
-            nn.ReLU(inplace=True), nn.Conv2d(channels, channels, 3, padding=1),
+            nn.ReLU(), convolution(channels, channels, 3, padding=1),
+            nn.ReLU(inplace=True), convolution(channels, channels, 3, padding=1),
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,18 +72,47 @@ class _Residual(nn.Module):
         return added
 
 
-def _impala(channels: int) -> nn.Sequential:
-    """For images of any size (Espeholt et al. 2018, arXiv:1802.01561, figure 3, the large network)."""
+def _impala(channels: int, width: int = 1, convolution: type[nn.Conv2d] = nn.Conv2d) -> nn.Sequential:
+    """For images of any size (Espeholt et al. 2018, arXiv:1802.01561, figure 3, the large network). `convolution`: of
+    the residual blocks."""
     layers: list[nn.Module] = []
-    for planes in (16, 32, 32):
+    for planes in (16 * width, 32 * width, 32 * width):
         layers += [nn.Conv2d(channels, planes, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
-        layers += [_Residual(planes), _Residual(planes)]
+        layers += [_Residual(planes, convolution), _Residual(planes, convolution)]
         channels = planes
     return nn.Sequential(*layers, nn.ReLU(inplace=True))
 
 
+def _wide_impala(channels: int) -> nn.Sequential:
+    """`impala` with twice the filters, normalised residual blocks, and at most 6x6 features (Clark et al. 2024,
+    arXiv:2411.03820)."""
+    *layers, last = _impala(channels, 2, SpectralConv2d)
+    return nn.Sequential(*layers, LargestIn(6), last)
+
+
+class LargestIn(nn.Module):
+    """The largest number in each of at most `side` x `side` windows of an image: adaptive max pooling. On CUDA,
+    PyTorch's own kernel gives other gradients each time; and ONNX has none."""
+
+    compiled = True  # see `engine.extras.export.export_onnx`
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self._side = side
+
+    def forward(self, x: Tensor) -> Tensor:
+        counts = [min(self._side, size) for size in x.shape[2:]]
+        if self.compiled and x.device.type == "cpu":
+            return F.adaptive_max_pool2d(x, counts)
+        for axis, count in enumerate(counts, 2):
+            size = x.shape[axis]
+            windows = [(size * i // count, -(-size * (i + 1) // count)) for i in range(count)]
+            x = torch.stack([x.narrow(axis, begin, end - begin).amax(axis) for begin, end in windows], axis)
+        return x
+
+
 TORSOS: dict[str, Callable[[int], nn.Sequential]] = {
-    "nature": _nature, "small": _small, "grid": _grid, "impala": _impala,
+    "nature": _nature, "small": _small, "grid": _grid, "impala": _impala, "impala-wide": _wide_impala,
 }  # fmt: skip
 
 
@@ -230,6 +260,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mlp-128": partial(VectorQNetwork, hidden=128),
     "minatar": MinAtarQNetwork,
     **{name: partial(DuelingQNetwork, torso=name) for name in TORSOS},
+    "impala-wide": partial(DuelingQNetwork, torso="impala-wide", hidden=512),
 }
 """Makes each network from the frames in an observation, the shape of a frame and the number of actions, those of
 `TORSOS` also from that of numbers beside a frame. The games that

@@ -21,6 +21,7 @@ from engine.agents.double_dqn import MAX_GRADIENT_NORM
 from engine.agents.layout import as_input, autocast, in_layout_of
 from engine.agents.networks import for_learning
 from engine.agents.optimisers import Adam
+from engine.agents.spectral import spectral_layers
 from engine.agents.weights import load_weights, policy_weights
 from engine.buffers.replay import ReplayBuffer
 from engine.config.game import Spec
@@ -94,10 +95,14 @@ class Student:
             parameter.grad = in_layout_of(torch.stack(each).sum(0), parameter)
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._optimizer.step()
+        for layer in spectral_layers(self.network):
+            layer.advance()
         self.updates += 1
         rate = max(_AVERAGE_RATE, _RECENT / (_RECENT + self.updates))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), self._parameters, rate)
+            for average, buffer in zip(self.average.buffers(), self.network.buffers(), strict=True):
+                average.copy_(buffer)
         return Fit(sum(losses), sum(agreements))
 
     def _part(

@@ -45,6 +45,19 @@ _OF_IMAGES = {
 """Defaults for images, whose updates cost more. In a million frames of MinAtar's Asterix and Seaquest, three-step
 returns learn less than one-step returns, and a rate of 5e-4 a third or less of what 1e-4 learns
 (bench/experiments/further-figures.md)."""
+_ATARI = {
+    "game": "gym",
+    "env": "ALE/Pong-v5",
+    "runner": "single",
+    "env_args": '{"frameskip": 1, "obs_type": "grayscale", "repeat_action_probability": 0.0}',
+    "frame_skip": 4,
+    "max_of_two": True,
+    "sticky_actions": 0.25,
+    "noop_max": 30,
+    "max_episode_steps": 108_000,
+    "reward": "sign",
+}
+"""From Machado et al. 2018: sticky actions, no end at the loss of a life. 30 minutes of 60 frames per second."""
 
 _WITH_GOAL = Outcome(goal=Goal("success", "success"))
 
@@ -55,7 +68,7 @@ class Gym(Game):
     name = "gym"
     options = GymOptions
     tasks = "env"
-    networks = ("mlp", "mlp-128", "grid", "minatar", "nature", "small", "impala")
+    networks = ("mlp", "mlp-128", "grid", "minatar", "nature", "small", "impala", "impala-wide")
     played_options = {
         name: CommandOption(
             f"of a policy from elsewhere that names {what} of somebody's own: {what} that you trust",
@@ -72,22 +85,12 @@ class Gym(Game):
     other_keys = ""
     lanes = "engine.games.gym.lanes:of_run"
     presets = {
-        # From Machado et al. 2018: sticky actions, no end at the loss of a life. 30 minutes of 60 frames per second, 8
-        # samples per step, as Mnih et al. 2015. docs/environments.md tells what differs.
+        # 8 samples per step, as Mnih et al. 2015. docs/environments.md tells what differs.
         "atari": Preset(
             "this agent on Atari, with sticky actions",
             {
-                "game": "gym",
-                "env": "ALE/Pong-v5",
+                **_ATARI,
                 "network": "auto",
-                "runner": "single",
-                "env_args": '{"frameskip": 1, "obs_type": "grayscale", "repeat_action_probability": 0.0}',
-                "frame_skip": 4,
-                "max_of_two": True,
-                "sticky_actions": 0.25,
-                "noop_max": 30,
-                "max_episode_steps": 108_000,
-                "reward": "sign",
                 "steps": 10_000_000,
                 "parallel_envs": 8,
                 "batch_size": 128,
@@ -100,6 +103,41 @@ class Gym(Game):
                 "epsilon_steps": 100_000,
                 "eval_every": 250_000,
                 "eval_episodes": 8,
+            },
+        ),
+        # Clark et al. 2024, arXiv:2411.03820, tables D4 and D6; beta as in their code. docs/recipe.md tells what
+        # differs.
+        "btr": Preset(
+            "Beyond the Rainbow, Clark et al. 2024, for a GPU",
+            {
+                **_ATARI,
+                "network": "impala-wide",
+                "quantiles": 32,
+                "noisy": True,
+                "munchausen": 0.9,
+                "munchausen_temperature": 0.03,
+                "munchausen_clip": 1.0,
+                "double_q": False,
+                "steps": 50_000_000,  # 200M frames
+                "parallel_envs": 64,
+                "batch_size": 256,
+                "replay_ratio": 4.0,  # a batch for each step of all lanes
+                "n_step": 3,
+                "gamma": 0.997,
+                "buffer_size": 2**20,
+                "burnin": 200_000,
+                "alpha": 0.2,
+                "beta": 0.2,
+                "beta_annealing": 0.0,
+                "learning_rate": 1e-4,
+                "learning_rate_schedule": "constant",
+                "sync_every": 500,
+                "tau": 1.0,
+                "policy_tau": 0.0,
+                "epsilon": 0.01,
+                "epsilon_steps": 2_000_000,  # 8M frames
+                "eval_every": 250_000,
+                "eval_episodes": 100,
             },
         ),
         # Young and Tian 2019, arXiv:1903.03176, and examples/dqn.py in github.com/kenjyoung/MinAtar.
@@ -305,5 +343,6 @@ def _fitting(view: View) -> tuple[str, ...]:
         return ("mlp", "mlp-128")
     side = min(view.frame_shape[-2] - view.number_rows, view.frame_shape[-1])
     if side >= 36:
-        return ("nature", "small", "impala")
-    return ("grid", "impala") if side < 3 or view.number_rows else ("grid", "minatar", "impala")
+        return ("nature", "small", "impala", "impala-wide")
+    of_any_size = ("impala", "impala-wide")
+    return ("grid", *of_any_size) if side < 3 or view.number_rows else ("grid", "minatar", *of_any_size)

@@ -143,10 +143,10 @@ class GymOptions(GameOptions):
     network: str = option(
         "auto",
         "learning",
-        "mlp-128 or mlp (vectors; layers of 128 or 256 units), grid or minatar (small images), nature, small or impala "
-        "(images); MODULE:CLASS: your own; "
+        "mlp-128 or mlp (vectors; layers of 128 or 256 units), grid or minatar (small images), nature, small, "
+        "impala or impala-wide (images); MODULE:CLASS: your own; "
         "auto: mlp, grid or nature",
-        usual=("auto", "mlp-128", "mlp", "grid", "minatar", "nature", "small", "impala"),
+        usual=("auto", "mlp-128", "mlp", "grid", "minatar", "nature", "small", "impala", "impala-wide"),
         roles=("network", "import"),
     )
     spaces: str = option(

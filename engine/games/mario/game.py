@@ -41,7 +41,7 @@ class Mario(Game):
     name = "mario"
     options = MarioOptions
     tasks = "stage"
-    networks = ("nature", "small")
+    networks = ("nature", "small", "impala-wide")
     of_earlier_policies = {"reward": "progress"}  # which distilled ones did not tell
     other_keys = "in Mario x jumps, z runs"
     lanes = "engine.games.mario.factory:of_run"

@@ -114,8 +114,9 @@ class MarioOptions(GameOptions):
     network: str = option(
         "small",
         "learning",
-        "nature: Mnih et al. 2015; small: half the filters, 0.6 times the cost per update",
-        choices=("nature", "small"),
+        "nature: Mnih et al. 2015; small: half the filters, 0.6 times the cost per update; impala-wide: Clark et "
+        "al. 2024, for a GPU",
+        choices=("nature", "small", "impala-wide"),
         roles=("network", "initial"),
     )
     eval_noop_min: int = option(

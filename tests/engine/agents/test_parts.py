@@ -15,8 +15,9 @@ from torch import nn
 from engine.agents import DoubleDQN, make_network
 from engine.agents.dueling import Head
 from engine.agents.munchausen import Munchausen
-from engine.agents.networks import QuantileQNetwork
+from engine.agents.networks import LargestIn, QuantileQNetwork
 from engine.agents.noisy import NoisyLinear, draw_noise, noisy_layers
+from engine.agents.spectral import SpectralConv2d, spectral_layers
 from engine.agents.values import huber, quantile_huber, values_of, values_of_actions
 from engine.buffers import Batch
 from engine.games.snake.network import PathsQNetwork
@@ -245,6 +246,96 @@ def test_the_noise_of_an_update_follows_from_the_seed_and_its_number(seed: int) 
     assert not torch.equal(agent_of(HEADS["noisy"], seed=1 - seed).gradients(*batch_of(0))[0][-1], gradients[-1])
     agent.updates += 1
     assert not torch.equal(agent.gradients(*batch_of(0))[0][-1], gradients[-1])
+
+
+# ------------------------------------------------------------------------------------------------ wide IMPALA
+
+
+def largest_values(network: nn.Module) -> list[float]:
+    return [
+        torch.linalg.svdvals((layer.weight / (layer.u @ layer.weight.flatten(1) @ layer.v)).flatten(1))[0].item()
+        for layer in spectral_layers(network)
+    ]
+
+
+def wide_agent(**options: Any) -> DoubleDQN:
+    torch.manual_seed(0)
+    networks = [make_network("impala-wide", 1, (12, 12), 3) for _ in range(2)]
+    options = {"precision": "float32", "tau": 0.1, "policy_tau": 0.05, "learning_rate": 1e-3, **options}
+    return DoubleDQN(*networks, device=CPU, **options)
+
+
+def images_of(number: int) -> tuple[Batch, np.ndarray]:
+    random = np.random.default_rng(number)
+    obs, next_obs = random.integers(0, 256, (2, 16, 1, 12, 12), np.uint8)
+    returns, discounts, weights = random.random((3, 16), np.float32)
+    return Batch(obs, random.integers(0, 3, 16), returns, next_obs, discounts), weights
+
+
+def test_a_normalised_convolution_is_that_of_weights_with_the_largest_singular_value_1() -> None:
+    torch.manual_seed(0)
+    layer = SpectralConv2d(6, 5, 3, padding=1)
+    with torch.no_grad():
+        layer.weight *= 7
+    for _ in range(100):
+        layer.advance()
+    x = torch.randn(2, 6, 8, 8)
+    largest = torch.linalg.svdvals(layer.weight.flatten(1))[0]
+    torch.testing.assert_close(layer(x), nn.functional.conv2d(x, layer.weight / largest, layer.bias, padding=1))
+    # The slopes along the weights take into account that they change their largest singular value: a longer matrix is
+    # the same convolution.
+    (slope,) = torch.autograd.grad(layer(x).square().sum(), layer.weight)
+    assert abs((slope * layer.weight).sum()) < 1e-3 * slope.norm() * layer.weight.norm()
+
+
+def test_largest_singular_values_stay_1_while_a_network_learns() -> None:
+    agent = wide_agent(threads=2, sync_every=2)
+    assert len(spectral_layers(agent.online)) == 12 and agent.computes_ahead
+    for number in range(20):
+        agent.update(*images_of(number))
+        if number == 0:
+            assert not torch.equal(agent.target.get_buffer("features.2.layers.1.u"), buffer_of(agent.online))
+    for network, most in ((agent.online, 0.02), (agent.target, 0.1), (agent.policy, 0.1)):
+        assert largest_values(network) == pytest.approx([1.0] * 12, abs=most)
+    assert torch.equal(buffer_of(agent.target), buffer_of(agent.online))  # they travel with the weights
+
+
+def buffer_of(network: nn.Module) -> torch.Tensor:
+    return network.get_buffer("features.2.layers.1.u")
+
+
+def test_passes_change_no_buffer_so_threads_give_the_same_bits() -> None:
+    agents = [wide_agent(threads=2, targets_ahead=True) for _ in range(2)]
+    for agent in agents:
+        for number in range(3):
+            batch, weights = images_of(number)
+            agent.update(batch, weights, agent.begin(batch))
+    assert_equal(*agents)
+
+
+def test_the_wide_network_is_that_of_the_paper() -> None:
+    """Clark et al. 2024, figure E7: 2.91 million parameters with IQN's embedding, [64, 2304], of 0.15 million, noise
+    (2.4 million more, which it leaves out) and nine actions."""
+    network = make_network("impala-wide", 4, (84, 84), 9)
+    features = network.get_submodule("features")(torch.zeros(1, 4, 84, 84))
+    assert features.shape == (1, 64, 6, 6)
+    layer_norms = 2 * 2 * 512
+    count = sum(parameter.numel() for parameter in network.parameters()) - layer_norms
+    assert count + 64 * 2304 + 2304 == pytest.approx(2.91e6, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [(11, 11), (7, 8), (6, 5), (2, 13)])
+def test_the_largest_in_windows_are_those_of_pytorch(size: tuple[int, int]) -> None:
+    x = torch.randn(2, 3, *size, requires_grad=True)
+    layer = LargestIn(6)
+    by_kernel = layer(x)
+    layer.compiled = False
+    by_operations = layer(x)
+    assert by_kernel.shape[2:] == (min(size[0], 6), min(size[1], 6))
+    assert torch.equal(by_operations, by_kernel)
+    slopes = torch.randn_like(by_kernel)
+    ours, theirs = (torch.autograd.grad(each, x, slopes)[0] for each in (by_operations, by_kernel))
+    torch.testing.assert_close(ours, theirs)
 
 
 # ------------------------------------------------------------------------------------------------ all together

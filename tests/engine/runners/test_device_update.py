@@ -38,6 +38,7 @@ SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "grid": (1, (5, 9, 9), 0),
     "minatar": (1, (4, 10, 10), 0),
     "impala": (2, (3, 12, 10), 0),
+    "impala-wide": (2, (3, 12, 10), 0),
     "columns": (1, (5, 8, 5), 20),
     "afterstates": (1, (4, 8, 5), 20),
     "paths": (1, (5, 9, 9), 0),

@@ -63,7 +63,9 @@ def test_a_model_chooses_the_actions_of_its_policy_and_tells_what_it_takes(name:
 
 @pytest.mark.long
 @needs_onnx
-@pytest.mark.parametrize(("network", "shape"), [("nature", (4, 84, 84)), ("grid", (1, 5, 6, 7))])
+@pytest.mark.parametrize(
+    ("network", "shape"), [("nature", (4, 84, 84)), ("grid", (1, 5, 6, 7)), ("impala-wide", (2, 84, 84))]
+)
 def test_networks_of_new_runs_can_be_exported(network: str, shape: tuple[int, ...]) -> None:
     from onnxruntime import InferenceSession
 
