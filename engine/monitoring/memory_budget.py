@@ -24,6 +24,8 @@ _EXTRA_BYTES_ON_DEVICE = 5
 _SAMPLE_BYTES = {"nature": 30, "small": 30, "grid": 220, "paths": 220, "columns": 220, "afterstates": 220}
 _MOST_SAMPLE_BYTES = 400
 """Memory of an update per sample and byte of an observation, by network: measured; the most of any for others."""
+_PAIR_BYTES = 24
+"""Memory of a loss per sample and pair of quantiles, one of values and one of targets: six float32."""
 _LOW_MEMORY = 0.04
 """Fraction of available memory below which a run warns."""
 
@@ -111,6 +113,7 @@ def _required_bytes(config: RunConfig, *, with_replay: bool) -> tuple[int, int]:
     spec = config.spec
     each = replay_bytes(1, spec) if with_replay else 9  # priorities stay in memory
     sample = spec.stack * spec.frame_bytes * _SAMPLE_BYTES.get(config.network_name, _MOST_SAMPLE_BYTES)
+    sample += _PAIR_BYTES * (config.quantiles or 0) ** 2
     batch = config.batch_size * sample // config.accumulate
     here = processes_here(config.processes)
     each = math.ceil(each * here / config.processes)  # ranks on other machines have their own part of the replay

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from engine.agents import DoubleDQN
 from engine.agents.double_dqn import Share
+from engine.agents.dueling import Head
+from engine.agents.munchausen import Munchausen
 from engine.agents.networks import NETWORKS, make_network
 from engine.agents.optimisers import Adam, RMSProp
 from engine.buffers import NothingToSample, ReplayBuffer
@@ -39,6 +41,8 @@ SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "minatar": (1, (4, 10, 10), 0),
     "impala": (2, (3, 12, 10), 0),
     "impala-wide": (2, (3, 12, 10), 0),
+    "grid with every part": (1, (5, 9, 9), 0),
+    "paths with every part": (1, (5, 9, 9), 0),
     "columns": (1, (5, 8, 5), 20),
     "afterstates": (1, (4, 8, 5), 20),
     "paths": (1, (5, 9, 9), 0),
@@ -54,7 +58,11 @@ def build(
 ) -> tuple[DoubleDQN, DeviceReplayBuffer]:
     stack, shape, masked = SHAPES[network]
     torch.manual_seed(0)
-    networks = [make_network(network, stack, shape, masked or 4, own=OWN) for _ in range(2)]
+    name, _, parts = network.partition(" with ")
+    head = Head(5, noisy=True) if parts else Head()
+    networks = [make_network(name, stack, shape, masked or 4, own=OWN, head=head) for _ in range(2)]
+    if parts:
+        options |= {"munchausen": Munchausen(0.9, 0.03, 1.0), "double_q": False}
     optimizer = RMSProp if network == "minatar" else Adam
     agent = DoubleDQN(*networks, device=device, learning_rate=1e-3, precision=precision, optimizer=optimizer, **options)
     replay = DeviceReplayBuffer(
@@ -237,4 +245,5 @@ def test_a_replay_that_does_not_fit_on_the_gpu_after_all_is_stored_on_the_host(
 
 
 def test_every_network_is_tried_here() -> None:
-    assert SHAPES.keys() == (NETWORKS.keys() | OWN.keys()) - {"mlp", "mlp-128"}  # which have float frames
+    tried = {name.partition(" with ")[0] for name in SHAPES}
+    assert tried == (NETWORKS.keys() | OWN.keys()) - {"mlp", "mlp-128"}  # which have float frames

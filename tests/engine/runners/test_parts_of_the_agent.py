@@ -8,15 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from engine.agents.munchausen import Munchausen
+from engine.agents.weights import load_vector, vector_of
 from engine.config.fields import ConfigError
 from engine.config.reading import dependent_changes, make_config
+from engine.config.runners import Choices
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
 from engine.extras.distillation.teachers import check_initial, describe_student, load_teachers
-from engine.runners.apex_actor import TDErrors
-from engine.runs.checkpoints import CheckpointError, policy_metadata
+from engine.monitoring.memory_budget import estimate_bytes
+from engine.runners.apex_actor import ApexActor, TDErrors
+from engine.runs.checkpoint_state import ONLINE_FILE, TARGET_FILE
+from engine.runs.checkpoints import POLICY_FILE, CheckpointError, policy_metadata
 from tests.support.policy_files import altered
 from tests.support.program import nobody_is_left, refusal, run_program
 from tests.support.runners import RAY, RUNNERS, train
@@ -56,6 +61,33 @@ def test_every_runner_trains_resumes_and_evaluates_every_part(runner: str, tmp_p
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "runner", ["ddp", *(pytest.param(name, marks=pytest.mark.long) for name in ("single", "parallel", "apex", "ray"))]
+)
+def test_the_vectors_of_power_iteration_travel_with_the_weights_in_every_runner(runner: str, tmp_path: Path) -> None:
+    options = {**RUNNERS, "single": (), "ray": RAY}[runner]
+    events = train(
+        tmp_path, "--game", "gym:tests.support.gym_envs:Squares", "--network", "impala-wide", *PARTS, *options,
+        "--no-amp", "--parallel-envs", "2", "--batch-size", "4", "--burnin", "20", "--buffer-size", "200",
+        "--replay-ratio", "1", "--policy-tau", "0.01", "--tau", "0.1", "--max-episode-steps", "20",
+        "--eval-every", "40", "--eval-episodes", "2", "--final-episodes", "0", "--restarts", "0", "--steps", "80",
+    )  # fmt: skip
+    assert events[-1]["updates"] > 3
+    assert not any(event["event"] == "warning" for event in events)
+    again = train(tmp_path, "--resume", "latest", *(RAY[-2:] if runner == "ray" else ()), "--steps", "120")
+    checkpoint = Path(again[-1]["checkpoint"])
+    for file in (ONLINE_FILE, TARGET_FILE, POLICY_FILE):
+        tensors = load_file(checkpoint / file)
+        vectors = [name.removesuffix(".u") for name in tensors if name.endswith(".u")]
+        assert len(vectors) == 12
+        for name in vectors:
+            u, v, weight = (tensors[f"{name}.{part}"] for part in ("u", "v", "weight"))
+            matrix = weight.flatten(1)
+            assert (u @ matrix @ v / torch.linalg.svdvals(matrix)[0]).item() == pytest.approx(1, abs=0.05)
+    nobody_is_left(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -91,6 +123,26 @@ def test_policy_files_from_elsewhere_say_possible_parts(changes: dict[str, objec
         load_policy(altered("mario-1-1", tmp_path, quantiles=4))
     with pytest.raises(CheckpointError, match="quantiles must be none with the network afterstates"):
         policy_metadata(altered("tetris-10x20", tmp_path, quantiles=4))
+
+
+def test_the_memory_for_pairs_of_quantiles_is_counted() -> None:
+    many, few = (estimate_bytes(make_config(options))[0] for options in ({"quantiles": 500}, {}))
+    assert many - few == 256 * 24 * 500**2
+
+
+def test_every_actor_has_noise_of_its_own() -> None:
+    config = make_config({"game": "snake", "board": "4x4", "runner": "apex", "noisy": True, "parallel_envs": 2})
+    found, weights = list[torch.Tensor](), list[np.ndarray]()
+    for index in range(2):
+        actor = ApexActor(config, Choices("cpu", "float32", 32, 1), index, 0, 0, 0.0, 1)
+        weights.append(vector_of(actor.network))
+        load_vector(actor.network, weights[0])
+        obs = np.zeros((2, 1, 5, 4, 4), np.uint8)
+        obs[:, :, 1, 0, 0] = 255  # a head
+        found.append(torch.stack([actor._q_values(obs) for _ in range(2)]))
+        actor.close()
+    assert not torch.allclose(found[0][0], found[0][1])
+    assert not torch.allclose(found[0][0], found[1][0])
 
 
 def test_an_actor_gives_transitions_the_td_errors_of_munchausen_returns() -> None:
