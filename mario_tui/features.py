@@ -76,6 +76,9 @@ COMMANDS = {
         f"{_OWN}.follow", "follow_parser", "RUN", "print what --no-ui prints, of a run that is there", is_shared=True
     ),
     "logs": Command(f"{_OWN}.follow", "follow_parser", "RUN", "print run.log; --follow", is_shared=True),
+    "alerts": Command(
+        f"{_OWN}.alerts", "alerts_parser", "RUN|SWEEP", "what is wrong; --since T, --follow, --alert-command CMD"
+    ),
     "rename": Command(
         f"{_OWN}.folders", "folders_parser", "RUN NEW", "give a run or a sweep another name", is_shared=True
     ),

@@ -33,6 +33,7 @@ from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage
 from engine.protocol.commands import Stop
 from engine.protocol.json_lines import ALWAYS, EVENT_NAMES, JSON_EVENTS, Gap, line_of, name_of
 from engine.protocol.messages import (
+    Alert,
     Changed,
     Episode,
     Evaluation,
@@ -239,6 +240,8 @@ def _line(event: Any, outcome: Outcome) -> str | None:
             return f"phase {event.phase} of {event.phases} at {event.env_steps:,}: {event.name}"
         case Changed():
             return f"{event.name.replace('_', ' ')} at {event.env_steps:,}: {event.before:g} → {event.value:g}"
+        case Alert():
+            return f"alert at {event.env_steps:,}: {event.text}"
         case Log():
             return event.text if event.level == "info" else f"{event.level}: {event.text}"
         case Gap():

@@ -417,6 +417,7 @@ class ReportedLoop(msgspec.Struct, frozen=True, kw_only=True):
     action_names: list[str] = []
     loop_options: dict[str, bool | int | float | str] = {}
     sinks: str = NONE
+    alerts: ClassVar[str] = RunConfig.alerts
     run_dir: str = RunConfig.run_dir
     runner: ClassVar[str] = "external"
     task_label: ClassVar[str] = ""

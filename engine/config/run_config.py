@@ -27,6 +27,7 @@ from engine.config.capabilities import (
 from engine.config.fields import AUTO, GROUPS, NONE, ConfigError, FieldSpec, check, must_be_one_of, option
 from engine.config.game import GAMES, Game, GameOptions, Spec, game_of, games, options_with, own_options
 from engine.config.runners import RUNNERS, RunnerInfo, runners_with
+from engine.protocol.alerts import alert_limits
 from engine.protocol.outcome import Outcome
 
 
@@ -302,6 +303,13 @@ class CommonOptions:
         high=1000,
     )
     keep: int = option(3, "output", "checkpoints kept; older ones are removed", low=1, high=1000)
+    alerts: str = option(
+        "usual",
+        "output",
+        "limits of alerts, such as stalled=1e6,slow=none: loss, fell, above, stalled, slow, lost, memory, disk, "
+        "failing; usual; none: no alerts",
+        metavar="LIMITS",
+    )
     sinks: str = option(
         NONE,
         "output",
@@ -335,6 +343,10 @@ def check_together(config: RunConfig) -> None:
     """Raise `ConfigError` for the first option that can't hold together with the others."""
     _check_device(config.device)
     check_ray(config.ray)
+    try:
+        alert_limits(config.alerts)
+    except ValueError as error:
+        raise ConfigError("alerts", str(error)) from None
     config.game_info.check(config)
     if config.advantage_learning and config.game_info.spec(config).masked:
         raise ConfigError(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engine.protocol.messages import (
+    Alert,
     Changed,
     Curriculum,
     Episode,
@@ -194,7 +195,7 @@ class RunState:
                 if place not in self.lane_episodes:
                     self.lane_episodes[place] = deque(maxlen=LANE_EPISODES)
                 self.lane_episodes[place].append(event)
-            case Evaluation() | FinalEvaluation() | Changed() | Phase() | Saved() | Log():
+            case Evaluation() | FinalEvaluation() | Changed() | Phase() | Saved() | Log() | Alert():
                 self.events.append(event)
 
     def brief(self, most: int) -> RunState:
@@ -227,6 +228,6 @@ def _number(numbered: tuple[int, KeptEvent]) -> int:
 
 
 def _stays(event: KeptEvent) -> bool:
-    return isinstance(event, Episode | FinalEvaluation | Changed | Phase) or (
+    return isinstance(event, Episode | FinalEvaluation | Changed | Phase | Alert) or (
         isinstance(event, Evaluation) and event.best
     )

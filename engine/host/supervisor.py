@@ -29,10 +29,12 @@ from engine.host.event_server import EventServer, socket_path
 from engine.host.run_files import CheckpointKeeper, LogRotation, RunFiles
 from engine.host.run_state import RunState
 from engine.host.runner_link import ReportingLoop, RunnerLink, RunnerProcess
+from engine.monitoring.alerts import AlertRules
 from engine.monitoring.machine import SystemSampler
-from engine.monitoring.memory_budget import available_bytes, is_low
+from engine.protocol.alerts import alert_limits
 from engine.protocol.commands import Command, Pause, Resume, Stop
 from engine.protocol.messages import (
+    Alert,
     Changed,
     Current,
     Curriculum,
@@ -91,6 +93,8 @@ class Host:
         self._runner: RunnerLink = loop or RunnerProcess(run, run.config())
         self._checkpoints = CheckpointKeeper(run, self._config.keep, resume_from)
         self._state = RunState(obeys=None if loop is None else [])
+        limits = alert_limits(self._config.alerts)
+        self._alerts = AlertRules(limits, self._config.steps, self._config.outcome, run.folder.way_in)
         self._sinks = Dispatcher(sinks_of(self._config.sinks, run.folder.way_in), log=self._log)
         self._server = EventServer(
             hello=lambda: host_events.hello(run, self._config, self._state),
@@ -115,7 +119,7 @@ class Host:
         self._log_rotation = LogRotation()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sampler: SystemSampler | None = None
-        self._memory_short = self._unreachable = False
+        self._unreachable = False
         self._marks = marks.marks_of(run.path)
         self._at = run.path
         """Where the run's folder was when clients, checkpoints and marks were told of it."""
@@ -139,6 +143,8 @@ class Host:
         if self._checkpoints.newest is not None:
             problem = self._files.restore_history(self._state, self._checkpoints.read_env_steps())
             self._notes += [("warning", problem)] if problem else []
+            for event in self._state.events:
+                self._alerts.take(event)  # it has alerted of what is wrong
             self._notes.append(("info", f"resumed from {self._checkpoints.newest.name}"))
         self._sinks.begin(host_events.begin(self._run, self._config, self._files.record.created_at))
         if self._checkpoints.newest is None or self._checkpoints.env_steps >= 0:
@@ -387,6 +393,22 @@ class Host:
             if isinstance(event, KeptEvent):
                 self._state.published[type(event).__name__] += 1
         self._server.put(event)
+        if self._runner.ready:  # before, clients may not have connected
+            for rule, text in self._alerts.take(event):
+                self._alert(rule, text)
+
+    def _alert(self, rule: str, text: str) -> None:
+        record, progress = self._files.record, self._state.progress
+        env_steps = 0 if progress is None else progress.env_steps
+        log.warning("alert: %s", text)
+        record.alerts, record.alert = record.alerts + 1, text
+        self._publish(
+            Alert(
+                at=time.time(), run=self._run.name, path=str(self._run.path), rule=rule, text=text, env_steps=env_steps
+            )
+        )
+        self._write_record()
+        self._files.want_history()  # in which `mario-tui alerts` finds it
 
     def _log(self, level: Any, text: str) -> None:
         text = printable(text)
@@ -405,7 +427,6 @@ class Host:
                 for what, work in (
                     ("show that this process lives", self._server.touch),
                     ("watch the machine", self._sample),
-                    ("watch the memory", self._watch_memory),
                     ("watch the run's folder", self._watch_folder),
                     ("write metrics", lambda: self._sinks.look(retry=self._files.work)),
                     ("record the progress", self._record),
@@ -487,13 +508,6 @@ class Host:
         else:
             self._failure = self._failed(reason)
             self._runner.kill()
-
-    def _watch_memory(self) -> None:
-        """Warn each time memory gets short."""
-        short = is_low()
-        if short and not self._memory_short:
-            self._log("warning", f"only {available_bytes() / 2**20:,.0f} MiB of memory left")
-        self._memory_short = short
 
     async def _stream_frames(self) -> None:
         """Send the newest frame of the rank-0 game to clients that want it."""

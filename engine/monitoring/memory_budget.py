@@ -26,8 +26,6 @@ _MOST_SAMPLE_BYTES = 400
 """Memory of an update per sample and byte of an observation, by network: measured; the most of any for others."""
 _PAIR_BYTES = 24
 """Memory of a loss per sample and pair of quantiles, one of values and one of targets: six float32."""
-_LOW_MEMORY = 0.04
-"""Fraction of available memory below which a run warns."""
 
 
 _CGROUP_FILES = (
@@ -41,12 +39,6 @@ version 1 has a number larger than any memory."""
 def available_bytes(cgroup: Path = CGROUP) -> int:
     """Bytes that a new program could allocate, limited by the machine's free memory and the container's limit."""
     return memory(cgroup)[0]
-
-
-def is_low(cgroup: Path = CGROUP) -> bool:
-    """Return whether little memory is left, on the machine or in the container."""
-    available, total = memory(cgroup)
-    return available < _LOW_MEMORY * total
 
 
 def memory(cgroup: Path = CGROUP) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.protocol.messages import (
+    Alert,
     Changed,
     Episode,
     Evaluation,
@@ -46,6 +47,7 @@ JSON_EVENTS: dict[type[msgspec.Struct], tuple[str, tuple[str, ...]]] = {
     Changed: ("change", ()),
     Saved: ("checkpoint", ()),
     Log: ("warning", ()),
+    Alert: ("alert", ()),
     Gap: ("gap", ()),
     Summary: ("summary", ()),
     Failed: ("failed", ("traceback", "usage", "final")),

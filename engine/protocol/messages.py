@@ -21,7 +21,7 @@ from engine.protocol.metrics import ReplayContents as ReplayContents
 from engine.protocol.metrics import State as State
 from engine.protocol.outcome import Outcome
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Version of these messages; a client refuses a host with another version."""
 
 _MAX_LENGTH = 2**12
@@ -315,6 +315,17 @@ class Log(Message, frozen=True):
     text: str
 
 
+class Alert(Message, frozen=True):
+    """Something is wrong with the run, as one of the rules of `engine.monitoring.alerts` has found."""
+
+    at: float  # unix time
+    run: str  # its name and its path
+    path: str
+    rule: str
+    text: str  # one line
+    env_steps: int
+
+
 class Summary(msgspec.Struct, frozen=True):
     """Summary at the end of a run."""
 
@@ -350,7 +361,7 @@ class Failed(Message, frozen=True):
     final: bool = False  # a restart would fail the same way
 
 
-KeptEvent = Ready | Episode | Evaluation | FinalEvaluation | Changed | Phase | Saved | Log | Finished | Failed
+KeptEvent = Ready | Episode | Evaluation | FinalEvaluation | Changed | Phase | Saved | Log | Alert | Finished | Failed
 """Lasting events that are kept for clients that attach later, and shown in the log."""
 
 # ---------------------------------------------------------------------------------------------- on attach

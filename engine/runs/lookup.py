@@ -164,7 +164,7 @@ def check_idle(found: Run | Sweep) -> None:
     if not is_own(found.path):
         owner = user_name(found.path.lstat().st_uid)
         raise UserError(f"{found.path}: belongs to {owner}; only its owner can rename or delete it")
-    for run in _runs_of(found):
+    for run in runs_of(found):
         if run.is_alive():
             raise UserError(f"{run.name}: is running; stop it first: mario-tui stop {run.name}")
 
@@ -181,7 +181,8 @@ def _sweep_of(run: Run) -> Sweep | None:
     return Sweep(folder) if (folder / SWEEP_FILE).is_file() else None
 
 
-def _runs_of(found: Run | Sweep) -> list[Run]:
+def runs_of(found: Run | Sweep) -> list[Run]:
+    """The run, or those of the sweep that have begun."""
     if isinstance(found, Run):
         return [found]
     folders = (path.parent for path in found.path.glob(f"*/{RECORD_FILE}"))
@@ -202,7 +203,7 @@ def rename(found: Run | Sweep, name: str) -> Run | Sweep:
     if isinstance(found, Sweep) and not is_run_name(found.plan().name):  # of an earlier version: by its folder's name
         with found.changed_plan() as (plan, write):
             write(msgspec.structs.replace(plan, name=found.name))
-    moved = [found.path, *(run.path for run in _runs_of(found))]
+    moved = [found.path, *(run.path for run in runs_of(found))]
     contents = [marks.marks_of(path) for path in moved]
     with _changing(found.path, "renamed"), found.lock():
         found.path.rename(now)
@@ -223,7 +224,7 @@ def delete(found: Run | Sweep) -> None:
         return
     with _changing(found.path, "removed"):
         with found.lock():
-            for run in _runs_of(found):
+            for run in runs_of(found):
                 discard_run(run)
             (found.path / SWEEP_FILE).unlink()  # after its runs: what is left after a crash is a sweep, or none
         shutil.rmtree(found.path)

@@ -80,6 +80,10 @@ class RunRecord(msgspec.Struct, kw_only=True):
     result: FinalResult | None = None
     reason: str = ""
     checkpoint: str | None = None
+    alerts: Count = 0
+    """Number of alerts since the host has started the run, or resumed it."""
+    alert: str = ""
+    """The newest of them."""
 
     @property
     def told_state(self) -> State | Literal["stopped"]:

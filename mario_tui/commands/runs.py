@@ -135,7 +135,8 @@ def _print_table(records: Sequence[tuple[Run, RunRecord]], folders: Sequence[str
             }  # fmt: skip
             cells = [cell(name, values[name]) for name in numbers]
         on = f"on {record.elsewhere}" if record.elsewhere else ""
-        print(line(record.name, status, cells, "  ".join(filter(None, (folder, on)))))
+        alert = f"alert: {record.alert}" if record.alert else ""
+        print(line(record.name, status, cells, "  ".join(filter(None, (alert, folder, on)))))
 
 
 def _matches(words: Sequence[str], run: Run, record: RunRecord) -> bool:

@@ -16,7 +16,7 @@ from engine.config.game import games, options_with, own_options
 from engine.config.reading import ALIASES
 from engine.config.run_config import COMMON, stored_options
 from engine.protocol.json_lines import JSON_EVENTS
-from engine.protocol.messages import Evaluation, FinalEvaluation, Summary
+from engine.protocol.messages import Evaluation, FinalEvaluation, Progress, Summary
 from engine.protocol.results import BestEvaluation
 from engine.runs.policies import Metadata
 from engine.runs.run import Annotation, RunRecord
@@ -141,6 +141,8 @@ def _printed(content: type[msgspec.Struct], *left_out: str, event: str = "", **i
         fields |= dict.fromkeys(means, _NUMBER)
     if content is Summary:
         fields["result"] = _any_of(_printed(FinalEvaluation), _NULL)
+    if content is Progress:  # only a loop of one's own has them
+        fields["numbers"] = {"type": "object", "additionalProperties": _NUMBER}
     for name in ("type", *_BY_THE_GAME, *left_out):
         fields.pop(name, None)
     fields = ({"event": {"const": event}} if event else {}) | fields | instead
@@ -149,7 +151,7 @@ def _printed(content: type[msgspec.Struct], *left_out: str, event: str = "", **i
         "description": struct["description"],
         "type": "object",
         "properties": fields,
-        "required": list(fields),
+        "required": [name for name in fields if name != "numbers"],
         "additionalProperties": _OWN_VALUE if has_own else False,
     }
 

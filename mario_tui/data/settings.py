@@ -31,7 +31,7 @@ DEFAULT_THEME = RunConfig.game
 """The theme that is named like the default game."""
 GAME_FPS = (1, 15)
 """Minimum and maximum frame rate of the game view, in frames per second."""
-_ACCEPTED = ("theme", "game_fps", "graphics", "notifications", "keys")
+_ACCEPTED = ("theme", "game_fps", "graphics", "notifications", "alert_command", "keys")
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
 
@@ -49,6 +49,8 @@ class Settings:
     graphics: str = "auto"
     notifications: bool = True
     """Whether the terminal's bell rings, and a desktop notification is sent, when something has happened to a run."""
+    alert_command: str = ""
+    """The default of `mario-tui alerts --alert-command`."""
 
 
 def config_folder() -> Path:
@@ -74,11 +76,11 @@ def load_settings() -> tuple[Settings, list[str]]:
         errors.append(f"{path}: {key} must be {expected}, got {value!r}")
 
     for key, value in values.items():
-        if key == "theme":
+        if key in ("theme", "alert_command"):
             if isinstance(value, str) and value:
                 good[key] = value
             else:
-                reject(key, value, "a theme's name")
+                reject(key, value, "a theme's name" if key == "theme" else "a command of the shell")
         elif key == "game_fps":
             low, high = GAME_FPS
             if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:

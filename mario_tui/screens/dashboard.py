@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from engine.host.client import HostProcess
 from engine.protocol.commands import Render
-from engine.protocol.messages import Evaluation, Failed, Hello, Lane, Log
+from engine.protocol.messages import Alert, Evaluation, Failed, Hello, Lane, Log
 from engine.protocol.metrics import CHARTS, Metric, own_metric
 from engine.runs.run import Run
 from mario_tui.data.feed import LOOK_S, read_record
@@ -235,11 +235,13 @@ class DashboardScreen(RunControl):
             self.mario.alert(f"{self.run.name}: best evaluation so far: {judged(before.outcome, self._best)}")
 
     def _tell_errors(self, before: Snapshot) -> None:
-        """Notify of what has failed since, such as a checkpoint that could not be written."""
-        known = {event for event in before.others if isinstance(event, Log)}
+        """Notify of what is wrong since, such as a checkpoint that could not be written; of alerts also outside."""
+        known = {event for event in before.others if isinstance(event, Log | Alert)}
         for event in self.shown.others:
-            if isinstance(event, Log) and event.level == "error" and event not in known:
+            if (isinstance(event, Alert) or (isinstance(event, Log) and event.level == "error")) and event not in known:
                 self.notify(f"{self.run.name}: {event.text}", severity="error", timeout=30)
+                if isinstance(event, Alert) and self.is_live():
+                    self.mario.alert(f"{self.run.name}: {event.text}")
 
     def _announce_end(self, snapshot: Snapshot) -> None:
         """Notify once how the run ended, or that its host is gone."""

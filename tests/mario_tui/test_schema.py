@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -19,16 +20,17 @@ from engine.config.reading import load_toml, make_config
 from engine.config.run_config import COMMON, stored_options
 from engine.errors import UserError
 from engine.protocol.json_lines import EVENT_NAMES, Gap, line_of
-from engine.protocol.messages import Changed, Failed, FinalEvaluation, Log, Mean, Phase
+from engine.protocol.messages import Alert, Changed, Failed, FinalEvaluation, Log, Mean, Phase, Progress
 from engine.protocol.outcome import Outcome
 from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
+from engine.runs.recording import read_recording
 from engine.runtime.formats import safetensors_header
 from mario_tui.cli import run
 from mario_tui.commands.schema import schema_of
 from mario_tui.extras.sweeps.command import sweep_parser
 from mario_tui.extras.sweeps.options import PARSERS, PLAN_KEYS, read_plan
-from tests.support.app import folder_of_runs, recorded_run, write_recording
+from tests.support.app import RECORDING, folder_of_runs, recorded_run, write_recording
 from tests.support.program import FinishedRun, refusal, run_program
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,13 +62,15 @@ def test_so_are_those_that_few_runs_have() -> None:
         env_steps=1, policy_env_steps=1, episodes=0, clears=0, clear_rate_low=nan, clear_rate_high=nan,
         mean_return=Mean(nan, nan, nan), note="it was too short",
     )  # fmt: skip
-    events = (
-        final, Gap({"episode": 3}), Phase(env_steps=1, phase=1, phases=2, name="1-2"),
+    events: tuple[Any, ...] = (
+        final, Alert(at=1.5, run="a", path="/a", rule="loss", text="x", env_steps=1),
+        Gap({"episode": 3}), Phase(env_steps=1, phase=1, phases=2, name="1-2"),
         Changed(name="gamma", value=0.9, before=0.8, env_steps=1), Log(at=1.5, level="warning", text="x"),
         Failed(reason="x"),
     )  # fmt: skip
     valid = validator("events")
-    for event in events:
+    (progress,) = (event for event in read_recording(RECORDING) if isinstance(event, Progress))
+    for event in (*events, msgspec.structs.replace(progress, numbers={"approx_kl": nan, "entropy": 0.5})):
         line = json.loads(line_of(event, Outcome()) or "")
         assert valid.is_valid(line)
         assert not valid.is_valid({**line, "more": {}}) and not valid.is_valid({"event": line["event"]})

@@ -22,6 +22,7 @@ from engine.games.gym.environment import check_unchanged, legal_actions, named_a
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import GymOptions
 from engine.games.gym.spaces import SUCCESS, Spaces, label
+from engine.monitoring.alerts import MADE_ANEW
 from engine.protocol.framing import HopelessError
 from engine.protocol.messages import SCREEN_SHAPE
 from engine.runtime.threads import user_calls
@@ -234,7 +235,7 @@ class Lane:
         self._failures += 1
         if self._failures > _TRIES:
             raise HopelessError(f"{said}; it has been made anew {_TRIES} times") from error
-        _LOG.warning("%s; it is made anew", said)
+        _LOG.warning("%s; %s", said, MADE_ANEW)
         try:
             self._make_anew()
         except ConfigError as failure:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from rich.style import Style
 
-from engine.protocol.messages import Changed, Evaluation, KeptEvent, Log, Phase, Point, Ready, Saved
+from engine.protocol.messages import Alert, Changed, Evaluation, KeptEvent, Log, Phase, Point, Ready, Saved
 from engine.protocol.metrics import Metric
 from mario_tui.data.chart_files import Line, PictureCurve
 from mario_tui.data.format import number, since_text
@@ -24,7 +24,7 @@ MARKS = {
     "c": "checkpoint",
     "e": "evaluation",
     "b": "best evaluation",
-    "!": "warning",
+    "!": "warning or alert",
     "p": "new phase",
     "r": "restart",
 }
@@ -128,7 +128,7 @@ def _marks(others: Sequence[KeptEvent], best: Evaluation | None) -> list[tuple[f
                 marks.append((step, "d"))
             case Phase():
                 marks.append((step, "p"))
-            case Log(level="warning" | "error"):
+            case Log(level="warning" | "error") | Alert():
                 marks.append((step, "!"))
             case Ready():
                 if started:

@@ -13,6 +13,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from engine.protocol.messages import (
+    Alert,
     Changed,
     Episode,
     Evaluation,
@@ -270,6 +271,8 @@ def describe(event: KeptEvent, outcome: Outcome) -> Text:
         case Log():
             prefix = "" if event.level == "info" else f"{event.level}: "
             return Text(f"{'':>6}  {prefix}{printable(event.text)}", style=_STYLES[event.level])
+        case Alert():
+            return Text(f"{short(event.env_steps):>6}  alert: {printable(event.text)}", style=_STYLES["error"])
         case Finished():
             s = event.summary
             how = "finished" if is_complete(s.reason) else f"stopped at {s.env_steps:,} steps"

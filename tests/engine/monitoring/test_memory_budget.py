@@ -17,7 +17,7 @@ from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.task import MarioTask
-from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, is_low
+from engine.monitoring.memory_budget import DeviceMemory, available_bytes, fits_device, memory
 from engine.runners.learning.factory import on_one_gpu
 from engine.runs.replay_file import ReplayShape
 from engine.runtime.threads import available_cores
@@ -56,14 +56,10 @@ MIB = 2**20
 def test_the_file_cache_of_a_container_counts_as_available(tmp_path: Path) -> None:
     full = container(tmp_path, limit=200 * MIB, used=195 * MIB, cached=140 * MIB)
     assert available_bytes(full) == 145 * MIB
-    assert not is_low(full)
 
 
-@pytest.mark.parametrize(("used", "short"), [(90 * MIB, False), (97 * MIB, True)])
-def test_low_memory_depends_on_the_container_not_on_the_machine(used: int, short: bool, tmp_path: Path) -> None:
-    cgroup = container(tmp_path, limit=100 * MIB, used=used)
-    assert available_bytes(cgroup) == 100 * MIB - used
-    assert is_low(cgroup) == short
+def test_memory_is_that_of_the_container_not_of_the_machine(tmp_path: Path) -> None:
+    assert memory(container(tmp_path, limit=100 * MIB, used=97 * MIB)) == (3 * MIB, 100 * MIB)
 
 
 def test_without_a_limit_the_machine_counts(tmp_path: Path) -> None:

@@ -53,7 +53,10 @@ def test_the_documented_settings_are_accepted() -> None:
     write(page.split("## Settings")[1].split("```toml\n")[1].split("```")[0])
     settings, complaints = load_settings()
     assert complaints == []
-    assert settings == Settings("castle", 5.0, {"home.new": "a,f2", "dashboard.save": "S"}, notifications=False)
+    assert settings == Settings(
+        "castle", 5.0, {"home.new": "a,f2", "dashboard.save": "S"}, notifications=False,
+        alert_command="cat >> ~/alerts.jsonl",
+    )  # fmt: skip
     themes = {theme.name for theme in load_themes()[0]}
     assert themes <= {word.strip("`,") for word in page.split("\nThemes: ")[1].split(".toml")[0].split()}
 
@@ -65,7 +68,10 @@ def test_the_documented_settings_are_accepted() -> None:
         ("game_fps = 99", "game_fps must be between 1 and 15, got 99"),
         ('graphics = "png"', "graphics must be one of auto, kitty, sixel, iterm2, blocks, got 'png'"),
         ("graphics = [1]", "graphics must be one of auto, kitty, sixel, iterm2, blocks, got [1]"),
-        ("colour = 1", "unknown key 'colour'; must be one of theme, game_fps, graphics, notifications, keys"),
+        (
+            "colour = 1",
+            "unknown key 'colour'; must be one of theme, game_fps, graphics, notifications, alert_command, keys",
+        ),
         ("keys = 1", "keys must be a table: [keys], then lines such as"),
         ('[keys]\n"home.fly" = "f"', "keys.home.fly: no such action; must be one of home.open, home.new"),
         ('[keys]\n"hom.new" = "f"', "keys.hom.new: no such action; must be one of home. ..., form. ..."),

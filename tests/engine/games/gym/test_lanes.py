@@ -34,6 +34,7 @@ from engine.games.gym.lanes import GymLanes
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import FALLBACK_STEPS, View
 from engine.games.gym.spaces import CARTPOLE, parsed
+from engine.monitoring.alerts import MADE_ANEW
 from engine.protocol.framing import HopelessError
 from engine.protocol.messages import SCREEN_SHAPE
 from tests.support.gym_envs import CORRIDOR, CRASHING, FAULTY, HERE, SIZE, SQUARES, Faulty
@@ -357,7 +358,7 @@ def test_a_fault_cuts_the_episode_off_and_the_environment_is_made_anew(
     with caplog.at_level(logging.WARNING, "engine"):
         played = steps(lanes, 0, 20)
     (line,) = (record.getMessage() for record in caplog.records)
-    assert line.startswith("Faulty-v0: lane 0, episode ") and line.endswith(f": {said}; it is made anew")
+    assert line.startswith("Faulty-v0: lane 0, episode ") and line.endswith(f": {said}; {MADE_ANEW}")
     (cut,) = (step for step in played if (step.truncated & ~step.from_start).any())
     assert cut.failed is not None and cut.failed.tolist() == [True, False]
     assert cut.rewards[0] == 0 and np.isfinite(cut.frames).all() and np.isfinite(cut.final_frames).all()
