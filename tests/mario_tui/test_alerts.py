@@ -186,3 +186,4 @@ async def test_an_alert_is_notified_and_in_the_log_of_the_dashboard(tmp_path: Pa
         dashboard.feed.apply([alert_of(run, 1e9, "only 1.0 MiB of [disk] space left")])
         await until(pilot, lambda: f"{run.name}: only 1.0 MiB of [disk] space left" in notices, "the notice")
         assert "alert: only 1.0 MiB of [disk] space left" in text(dashboard, "log")
+        assert "  ! 1 alert" in text(dashboard, "header")

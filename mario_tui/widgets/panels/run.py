@@ -81,6 +81,8 @@ class RunHeader(Panel):
             line.append(f"  {hello.runner}")
         if snapshot.ready is not None:
             line.append(f"  {snapshot.ready.device} {snapshot.ready.precision}", style="dim")
+        if alerts := sum(isinstance(event, Alert) for event in snapshot.others):
+            line.append(f"  ! {counted(alerts, 'alert')}", style="bold red")
         if self.unseen:
             room, (*others, last) = width - line.cell_len - 2, (name[0] for name in self.unseen)
             keys = f"{', '.join(others)} or {last}" if others else last
