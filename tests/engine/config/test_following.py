@@ -128,7 +128,9 @@ def test_every_rule_has_its_pair() -> None:
     modules = [run_config, *(inspect.getmodule(type(game_of(name))) for name in games())]
     sources = "".join(inspect.getsource(module) for module in modules if module is not None)
     named = set(re.findall(r'ConfigError\(\s*"(\w+)"', sources))
-    by_themselves = {"actions", "stage", "board", "ray", "device", "env_args", "env_workers", "spaces", "network"}
+    by_themselves = {
+        "actions", "alerts", "stage", "board", "ray", "device", "env_args", "env_workers", "spaces", "network",
+    }  # fmt: skip
     assert named - by_themselves <= PAIRS.keys()
 
 
