@@ -4,8 +4,8 @@
     python -m engine.commands.release_policy DISTILLED.safetensors --name NAME
 
 The weights are stored as float16 unless the policy plays worse with them. `--judge` plays policies again whose games
-have several conditions, and rewrites their cards. `--table` only prints the tables of
-`bench/experiments/policies.md`.
+have several conditions, and rewrites their cards; `--judge-new` only under conditions that a card does not have yet.
+`--table` only prints the tables of `bench/experiments/policies.md`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Judged(Protocol):
 
     judged: Mapping[str, tuple[str, Conditions]]
     """Emulator (empty: none) and conditions, by the column of their table."""
+    held_out: str
+    """The column of starts that no run trains on or is chosen by: it leads the table."""
 
 
 def judged(game: Game) -> Mapping[str, tuple[str, Conditions]]:
@@ -91,10 +93,13 @@ def leaderboard(where: Path | None = None) -> str:
 
 
 def _clear_tables(game: Game, of_game: Sequence[Card]) -> tuple[str, str]:
-    """The clear rates of a game's policies, and those of the tasks of policies for several. The first conditions are
-    those under which training chooses its best policy by default; each other column differs from them in one point."""
+    """The clear rates of a game's policies, and those of the tasks of policies for several. The first conditions on a
+    card are those under which training chooses its best policy by default; each other column differs from them in one
+    point, and the one that is held out leads."""
     columns = judged(game)
     starts = list(columns)[:_STARTS]
+    if isinstance(game, Judged):
+        columns = {game.held_out: columns[game.held_out], **columns}
     return (
         _table(
             ["policy", *columns],
@@ -202,14 +207,18 @@ def _weights(name: str, folder: Path) -> Path:
     return known or folder / f"{name}.safetensors"
 
 
-def judge(folder: Path) -> None:
-    """Play the policies in a folder again whose games have several conditions, and rewrite their cards."""
+def judge(folder: Path, *, only_new: bool) -> None:
+    """Play the policies in a folder again whose games have several conditions, and rewrite their cards; with `only_new`
+    only under those that a card does not have."""
     for card in policies.cards(folder):
         columns = judged(game_of(card.game))
         if len(columns) == 1:
             continue
         rates = []
         for name, conditions in columns.items():
+            if only_new and (known := card.rate(*conditions)) is not None:
+                rates.append(known)
+                continue
             rates.append(_rate(_weights(card.name, folder), *conditions))
             print(f"{card.name}: {name}: {rates[-1].clears} of {rates[-1].episodes}", file=sys.stderr, flush=True)
         policies.write_card(msgspec.structs.replace(card, rates=rates), folder)
@@ -297,12 +306,13 @@ def main() -> int:
     parser.add_argument(
         "--judge", action="store_true", help="play policies again under all conditions, and rewrite their cards"
     )
+    parser.add_argument("--judge-new", action="store_true", help="only under conditions that a card does not have yet")
     parser.add_argument("--native", action="store_true", help="judge a new policy only on the game's own emulator")
     parser.add_argument("--table", action="store_true", help="only print the tables")
     options = parser.parse_args()
     try:
-        if options.judge:
-            judge(options.into)
+        if options.judge or options.judge_new:
+            judge(options.into, only_new=options.judge_new)
         elif not options.table:
             if options.run is None:
                 raise UserError("RUN: specify the folder of a run, a distilled policy, --judge or --table")

@@ -58,11 +58,13 @@ class Mario(Game):
     judged = {
         "0 to 30 no-ops": ("native", Conditions()),
         "31 to 120 no-ops": ("native", Conditions(noop_min=31, noop_max=120)),
+        "201 to 255 no-ops": ("native", Conditions(noop_min=201, noop_max=255)),
         "epsilon 0.01": ("native", Conditions(epsilon=0.01)),
         "sticky actions 0.25": ("native", Conditions(sticky_actions=0.25)),
         "epsilon 0.05": ("native", Conditions(epsilon=0.05)),
         "on nes-py": ("nes-py", Conditions()),
     }
+    held_out = "201 to 255 no-ops"
     conditions = ("noop_min", "noop_max", "epsilon", "sticky_actions")
     played_options = {
         "stage": CommandOption("play this stage instead of the one it was trained on", "NAME"),
