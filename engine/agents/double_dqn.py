@@ -167,13 +167,14 @@ class DoubleDQN:
         self._gradients = parts_of(self._weights.grad, self._parameters)
         self.optimizer = optimizer([self._weights], learning_rate=learning_rate)
         self._owner = owner
-        self._buffers = [buffers_of(each) for each in networks]
-        self.buffers = [buffer for buffers in self._buffers for buffer in buffers]
-        """Of all networks."""
+        self._spectral = [spectral_layers(each) for each in networks]
+        self._directions = [[each for layer in layers for each in layer.buffers()] for layers in self._spectral]
+        theirs = {id(each) for directions in self._directions for each in directions}
+        self._buffers = [[each for each in buffers_of(network) if id(each) not in theirs] for network in networks]
+        self.buffers = [each for buffers in (*self._buffers[1:], self._buffers[0]) for each in buffers]
+        """Of all networks, the online network's last, without those of spectral layers, which follow the weights."""
         self._observes = any(isinstance(each, Normalized) for each in self.online.modules())
-        self._spectral = spectral_layers(self.online)
-        moved_here = {id(buffer) for layer in self._spectral for buffer in layer.buffers()}
-        if any(id(buffer) not in moved_here for buffer in buffers_of(inner_of(self.online))):
+        if any(id(buffer) not in theirs for buffer in buffers_of(inner_of(self.online))):
             threads, targets_ahead = 1, False  # passes with gradients may change them
         self._compiled: dict[nn.Module, VectorPasses] = {}
         if VectorPasses.fit(self.online) and device.type == "cpu" and precision == "float32":
@@ -390,7 +391,7 @@ class DoubleDQN:
         whole.mul_((MAX_GRADIENT_NORM / (torch.linalg.vector_norm(whole) + 1e-6)).clamp_(max=1))
         self._scaler.step(optimizer)
         self._scaler.update()
-        for layer in self._spectral:
+        for layer in self._spectral[0]:
             layer.advance()
         self._move_averages(target=move_target)
 
@@ -465,9 +466,17 @@ class DoubleDQN:
     @stopwatch("synchronise")
     @torch.no_grad()
     def _move_averages(self, *, target: bool) -> None:
-        for average, rate in zip(self._averages, (self._tau if target else 0.0, self._policy_tau), strict=False):
+        rates = (self._tau if target else 0.0, self._policy_tau)
+        for average, rate, layers, directions in zip(
+            self._averages, rates, self._spectral[1:], self._directions[1:], strict=False
+        ):
             if rate:
                 average.lerp_(self._weights, rate)
+            if rate == 1 and directions:
+                torch._foreach_copy_(directions, self._directions[0])
+            elif rate:
+                for layer in layers:
+                    layer.advance()
         if self._buffers[0]:
             for buffers in self._buffers[1 if target else 2 :]:
                 torch._foreach_copy_(buffers, self._buffers[0])
@@ -476,7 +485,15 @@ class DoubleDQN:
     def tensors(self) -> list[Tensor]:
         """All tensors that learning changes, in a fixed order: weights, target's and policy's, the share of the action
         gap, optimiser state, `buffers`."""
-        return [self._weights, *self._averages, self._gap_share, *self.optimizer.state[0].values(), *self.buffers]
+        directions = [each for of_network in self._directions for each in of_network]
+        return [
+            self._weights,
+            *self._averages,
+            self._gap_share,
+            *self.optimizer.state[0].values(),
+            *directions,
+            *self.buffers,
+        ]
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's state for a checkpoint, with flat names: `<parameter index>.<name>`."""

@@ -86,8 +86,8 @@ class SharedDQN(DoubleDQN):
         tensors = self.tensors()
         slot = self._slots[stored % 2].to(self.device)
         parts = torch.split(slot, [tensor.numel() for tensor in tensors])
-        if self._owner and self.buffers:
-            tensors = tensors[: -len(self.buffers)]
+        if self._owner and self._buffers[0]:
+            tensors = tensors[: -len(self._buffers[0])]
         torch._foreach_copy_(tensors, [part.view_as(tensor) for tensor, part in zip(tensors, parts, strict=False)])
         self.updates = int(self._slot_updates[stored % 2])
         self._loaded = stored

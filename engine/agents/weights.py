@@ -147,8 +147,14 @@ def for_actions(
     similar = [action if action in known else new(action, known) for action in wanted]
     lowered = torch.tensor([0.0 if action in known else _LOWERED for action in wanted])
 
-    def rows(values: Tensor) -> Tensor:
-        return torch.stack([values.mean(0) if like is None else values[known.index(like)] for like in similar])
+    def rows(values: Tensor) -> Tensor:  # of each action there are as many rows as it has quantiles
+        each = values.view(len(known), -1, *values.shape[1:])
+        return torch.stack([each.mean(0) if like is None else each[known.index(like)] for like in similar]).flatten(
+            0, 1
+        )
 
-    weight, bias = f"{start}{last}.weight", f"{start}{last}.bias"
-    return {**weights, weight: rows(weights[weight]), bias: rows(weights[bias]) - lowered}
+    prefix = f"{start}{last}."
+    changed = {name: rows(values) for name, values in weights.items() if name.startswith(prefix)}
+    bias = changed[f"{prefix}bias"]
+    changed[f"{prefix}bias"] = bias - lowered.repeat_interleave(len(bias) // len(wanted))
+    return {**weights, **changed}

@@ -101,8 +101,13 @@ class Student:
         rate = max(_AVERAGE_RATE, _RECENT / (_RECENT + self.updates))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), self._parameters, rate)
+            layers = spectral_layers(self.average)
+            theirs = {id(buffer) for layer in layers for buffer in layer.buffers()}
             for average, buffer in zip(self.average.buffers(), self.network.buffers(), strict=True):
-                average.copy_(buffer)
+                if id(average) not in theirs:
+                    average.copy_(buffer)
+            for layer in layers:
+                layer.advance()
         return Fit(sum(losses), sum(agreements))
 
     def _part(

@@ -298,7 +298,6 @@ def test_largest_singular_values_stay_1_while_a_network_learns() -> None:
             assert not torch.equal(agent.target.get_buffer("features.2.layers.1.u"), buffer_of(agent.online))
     for network, most in ((agent.online, 0.02), (agent.target, 0.1), (agent.policy, 0.1)):
         assert largest_values(network) == pytest.approx([1.0] * 12, abs=most)
-    assert torch.equal(buffer_of(agent.target), buffer_of(agent.online))  # they travel with the weights
 
 
 def buffer_of(network: nn.Module) -> torch.Tensor:

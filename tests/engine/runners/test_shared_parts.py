@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from engine.agents.networks import make_network
 from engine.agents.shared_dqn import ProcessLock, SharedDQN
 from engine.agents.weights import SharedWeights, vector_size
 from engine.buffers import FrameStorage, PrioritizedSampler, SharedMemory
@@ -256,14 +257,34 @@ def test_every_worker_has_the_buffers_of_the_owner() -> None:
     owner.store_initial()
     other.pull()
     assert [each.tolist() for each in other.buffers] == [each.tolist() for each in owner.buffers]
-    for buffer in owner.buffers:
-        buffer.add_(7)
+    for network in (owner.online, owner.target):
+        for buffer in network.buffers():
+            buffer.add_(7)
     other.apply([torch.ones_like(each) for each in other.online.parameters()])
     owner.apply([torch.ones_like(each) for each in owner.online.parameters()])  # a model that the other has stored
     other.pull()
     assert owner.updates == other.updates == 2
     assert [each.tolist() for each in other.buffers] == [each.tolist() for each in owner.buffers]
     assert float(other.buffers[0][0]) == 8
+
+
+def test_all_workers_have_the_target_that_any_of_them_has_moved() -> None:
+    memory, lock = SharedMemory(), ProcessLock()
+    agents = []
+    for number in range(2):
+        torch.manual_seed(0)
+        networks = [make_network("impala-wide", 1, (8, 8), 3) for _ in range(2)]
+        options: Any = {"device": torch.device("cpu"), "learning_rate": 1e-3, "precision": "float32"}
+        options |= {"memory": memory, "lock": lock, "owner": number == 0, "sync_every": 2, "tau": 1.0}
+        agents.append(SharedDQN(*networks, **options))
+    owner, other = agents
+    owner.store_initial()
+    for agent in (owner, other) * 2:  # the other one's updates move the target
+        agent.pull()
+        agent.apply([torch.randn_like(each) for each in agent.online.parameters()])
+    owner.pull()
+    assert all(map(torch.equal, owner.tensors(), other.tensors()))
+    assert all(map(torch.equal, owner.target.state_dict().values(), owner.online.state_dict().values()))
 
 
 class Halting(SharedDQN):
