@@ -116,6 +116,11 @@ class MarioApp(TypeAheadApp[None]):
         if host is not None:
             self.run_worker(self._warn_if_busy(run), name="busy")
 
+    def run_beside(self, run: Run, by: int) -> Run | None:
+        """The run so many rows below another in the list of runs; None if there is none."""
+        home = next((screen for screen in self.screen_stack if isinstance(screen, HomeScreen)), None)
+        return None if home is None else home.table.beside(run, by)
+
     async def _warn_if_busy(self, run: Run) -> None:
         if warning := await asyncio.to_thread(busy_warning, run):
             self.notify(warning, severity="warning", timeout=8)

@@ -99,6 +99,9 @@ COMMANDS = {
     "schema": Command(
         f"{_OWN}.schema", "schema_parser", "WHAT", "JSON Schema of options, events, runs, policies or plans"
     ),
+    "assistants": Command(
+        f"{_OWN}.assistants", "assistants_parser", "", "what a program needs that runs experiments, as Markdown"
+    ),
     "serve": Command(
         "mario_tui.extras.serve", "serve_parser", "", "the terminal UI in a browser; --host ADDRESS, --port N"
     ),

@@ -88,6 +88,7 @@ def test_wheel_holds_both_packages_the_themes_and_the_command(tmp_path: Path) ->
         assert b"mario-tui = mario_tui.__main__:main" in archive.read(entry_points)
     assert {f"mario_tui/themes/{path.name}" for path in (ROOT / "themes").glob("*.toml")} <= names
     assert {
+        "mario_tui/llms.txt",
         "engine/py.typed",
         "mario_tui/py.typed",
         "engine/host/supervisor.py",

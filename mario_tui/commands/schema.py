@@ -41,15 +41,18 @@ _MAKERS = {
 }
 
 
+def abouts() -> dict[str, str]:
+    """What each schema describes, by its name."""
+    of_extras = {name: row.about for name, row in schemas().items()}
+    return {name: about for name, (about, _) in _MAKERS.items()} | of_extras
+
+
 def schema_parser() -> argparse.ArgumentParser:
-    abouts = {name: about for name, (about, _) in _MAKERS.items()} | {
-        name: row.about for name, row in schemas().items()
-    }
-    about = "; ".join(f"{name}: {about}" for name, about in abouts.items())
+    about = "; ".join(f"{name}: {about}" for name, about in abouts().items())
     parser = Parser(
         prog="mario-tui schema", description=f"Print the JSON Schema of what mario-tui writes or reads. {about}."
     )
-    parser.add_argument("what", choices=tuple(abouts), metavar="WHAT", help=", ".join(abouts))
+    parser.add_argument("what", choices=tuple(abouts()), metavar="WHAT", help=", ".join(abouts()))
     return parser
 
 

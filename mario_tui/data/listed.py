@@ -1,4 +1,4 @@
-"""The rows of the home screen: runs, and a row for each sweep whose runs are among them.
+"""The rows of the home screen: runs, and a row for each sweep, under which its runs are folded.
 
 What makes those of sweeps is found in `mario_tui.features`; without it, their runs have a row each like any others.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,8 @@ class Listed:
     record: RunRecord
     annotation: Annotation
     sweep: ListedSweep | None = None
+    member_of: str = ""
+    """The key of the sweep that it belongs to, if that has a row."""
 
     @property
     def key(self) -> str:
@@ -55,8 +57,9 @@ class Listed:
 
     @property
     def label(self) -> str:
-        """Its name, and whether it is a sweep."""
-        return printable(self.record.name) + (f" (sweep of {self.sweep.planned})" if self.sweep else "")
+        """Its name, and whether it is a sweep or belongs to one."""
+        of = f" (sweep of {self.sweep.planned})" if self.sweep else ""
+        return ("  " if self.member_of else "") + printable(self.record.name) + of
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -66,14 +69,16 @@ class Listed:
 
 def read_listed(run_dir: str | None, known: KnownRecords | None = None) -> list[Listed]:
     """All rows; see `list_records`. Raises `UserError` if the runs can't be listed."""
-    runs, by_folder = list[Listed](), dict[Path, list[Listed]]()
+    by_folder = dict[Path, list[Listed]]()
     for run, record in list_records(run_dir, known):
         with contextlib.suppress(UserError):  # deleted in the meantime
-            listed = Listed(run, record, read_annotation(run))
-            runs.append(listed)
-            by_folder.setdefault(run.path.parent, []).append(listed)
+            by_folder.setdefault(run.path.parent, []).append(Listed(run, record, read_annotation(run)))
+    rows = list[Listed]()
     for folder, inside in by_folder.items():
         with contextlib.suppress(OSError, UserError):  # it can't be read
             if (group := group_of(folder)) is not None:
-                runs.append(group.listed(folder, inside))
-    return runs
+                sweep: Listed = group.listed(folder, inside)
+                rows += [sweep, *(replace(each, member_of=sweep.key) for each in inside)]
+                continue
+        rows += inside
+    return rows

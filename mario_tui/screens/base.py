@@ -89,6 +89,9 @@ class Application(Protocol):
     def open_dashboard(self, run: Run, host: HostProcess | None = None) -> None:
         """Show the dashboard of a run on top of what is shown."""
 
+    def run_beside(self, run: Run, by: int) -> Run | None:
+        """The run so many rows below another in the list of runs; None if there is none."""
+
     def go_home(self) -> None:
         """Close all screens above home; runs continue."""
 

@@ -78,6 +78,8 @@ class DashboardScreen(RunControl):
         processes, time_split, curriculum = ProcessesPanel(), TimeSplitPanel(), CurriculumPanel()
         self._colours = cycle(_COLOURS)
         self.charts = [self._chart(metric) for metric in CHARTS]
+        # By name, since a screen that is being left has no children any more.
+        self._chart_area = Container(id="charts")
         self._game = GameView(freeze_key=self.mario.key("dashboard.hold_game"))
         self._texts = [self.header, self.actors, processes, replay, machine, evaluations, log, time_split, curriculum]
         self.panels = (
@@ -96,7 +98,7 @@ class DashboardScreen(RunControl):
             with Container(id="rest"):
                 with Container(id="plots"):
                     yield self._game
-                    with Container(id="charts"):
+                    with self._chart_area:
                         yield from self.charts
                 yield log
         self.filter = FilterInput("words of log lines; enter: keep, esc: clear", back=log)
@@ -201,7 +203,7 @@ class DashboardScreen(RunControl):
             self.panels = (*self.panels, *new)
             for chart in new:
                 chart.logarithmic = chart.id in self.remembered.logarithmic
-            self.query_one("#charts").mount_all(new)
+            self._chart_area.mount_all(new)
         is_reported = snapshot.hello is not None and snapshot.hello.obeys is not None
         for chart in self.charts:
             chart.show_curves(self.curves)
@@ -363,7 +365,7 @@ class DashboardScreen(RunControl):
     def lay_out(self) -> None:
         """Also name the panels for which there is no room, and divide the room of the charts."""
         super().lay_out()
-        area = self.query_one("#charts")
+        area = self._chart_area
         count = sum(chart.display for chart in self.charts)
         area.set_class(count > _FEW and self.maximised is None, "-many")
         columns = 1 + (area.size.width >= _TWO_COLUMNS)
@@ -387,6 +389,21 @@ class DashboardScreen(RunControl):
 
     async def on_list_panel_opened(self) -> None:
         await self.run_action("open_selected")
+
+    def action_next_run(self) -> None:
+        self._go_beside(1)
+
+    def action_previous_run(self) -> None:
+        self._go_beside(-1)
+
+    def _go_beside(self, by: int) -> None:
+        """Show the next or the previous run in place of this one."""
+        other = self.mario.run_beside(self.run, by)
+        if other is None:
+            self.notify(f"{self.run.name} is the {'last' if by > 0 else 'first'} run of the list", timeout=3)
+            return
+        self.dismiss(None)
+        self.mario.open_dashboard(other)
 
     def action_detach(self) -> None:
         self.app.exit()

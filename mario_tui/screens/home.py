@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.text import Text
@@ -34,6 +35,8 @@ from mario_tui.widgets.runs_table import Preview, RunsTable
 
 _WITHOUT_RUNS = ("new", "quit_app")
 """Actions that need no list of runs."""
+_OF_MARKED = ("stop", "pause", "checkpoint", "delete")
+"""Actions on the marked runs that the hint names."""
 _IN_EMPTY_FOOTER = ("new", "watch", "play", "quit_app")
 
 
@@ -144,7 +147,10 @@ class HomeScreen(TableScreen[list[Listed]]):
             parts.append(f"{table.row_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
         if table.marked:
             hidden = table.hidden_marks
-            parts.append(f"{len(table.marked)} marked" + (f", {hidden} of them filtered out" if hidden else ""))
+            keys = ", ".join(f"{self.mario.key(f'home.{name}')} {name}" for name in _OF_MARKED)
+            parts.append(f"{len(table.marked)} marked{f', {hidden} of them filtered out' * bool(hidden)} ({keys})")
+        if (current := table.current()) is not None and current.sweep is not None:
+            parts.append(f"{self.mario.key('home.unfold')}: show or hide its runs")
         self._show_hint("  ·  ".join(parts))
 
     def _show_hint(self, text: str) -> None:
@@ -155,7 +161,7 @@ class HomeScreen(TableScreen[list[Listed]]):
     # ------------------------------------------------------------------------------------------ one run
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        self._preview.show(self.table.current())
+        self.on_marked_table_changed()
 
     def action_open(self) -> None:
         """Open the dashboard of the selected run, or the sweep; without any run, open the new-run form."""
@@ -273,6 +279,71 @@ class HomeScreen(TableScreen[list[Listed]]):
             self.notify(f"{counted(len(hosts), 'run')} resumed")
         self.read_again()
 
+    def _told(self) -> tuple[list[Listed], list[Listed]]:
+        """The chosen sweeps, and the other chosen runs that are active: what commands go to. A notice says if there are
+        none."""
+        chosen = self.table.chosen()
+        sweeps = [each for each in chosen if each.sweep and each.status.is_active]
+        inside = {each.key for each in sweeps}
+        runs = [each for each in chosen if not each.sweep and each.member_of not in inside and each.status.is_active]
+        if chosen and not (sweeps or runs):
+            told = "None of these is active" if len(chosen) > 1 else f"{chosen[0].record.name} is not active"
+            self.notify(told, severity="warning")
+        return sweeps, runs
+
+    def action_stop(self) -> None:
+        sweeps, runs = self._told()
+        if not (sweeps or runs):
+            return
+
+        def answered(yes: bool | None) -> None:
+            if not yes:
+                return
+            for each in sweeps:
+                self.run_worker(self.run_command("sweep", "stop", each.key), name="command")
+            if runs:
+                self._tell("stop", runs, "stopped")
+
+        names = ", ".join(each.record.name for each in (*sweeps, *runs))
+        how = "They write their last checkpoints and end." if sweeps or len(runs) > 1 else (
+            "It writes a checkpoint and ends. You can resume it later.")  # fmt: skip
+        what = _counts(len(sweeps), len(runs)) if len(sweeps) + len(runs) > 1 else names
+        self.app.push_screen(ConfirmScreen(f"Stop {what}?", how if what == names else f"{names}\n{how}"), answered)
+
+    def action_pause(self) -> None:
+        """Pause the chosen runs that are active; if all of them are paused, continue them."""
+        runs = self._active()
+        if runs and all(each.status is RunStatus.PAUSED for each in runs):
+            self._tell("resume-training", runs, "continued")
+        elif runs:
+            self._tell("pause", runs, "paused")
+
+    def action_checkpoint(self) -> None:
+        if runs := self._active():
+            self._tell("checkpoint", runs, "saved in a checkpoint")
+
+    def _active(self) -> list[Listed]:
+        """The chosen runs that are active, also those of sweeps."""
+        sweeps, runs = self._told()
+        inside = {each.key for each in sweeps}
+        return runs + [each for each in self.table.listed if each.member_of in inside and each.status.is_active]
+
+    def _tell(self, command: str, runs: Sequence[Listed], done: str) -> None:
+        """Give runs a command of mario-tui."""
+        told = runs[0].record.name if len(runs) == 1 else counted(len(runs), "run")
+        self.notify(f"{command.capitalize().replace('-', ' ')}: {told}", timeout=2)
+        words = command, *(each.key for each in runs)
+        self.run_worker(self.run_command(*words, done=f"{told} {done}"), name="command")
+
+    def action_unfold(self) -> None:
+        """Show or hide the runs of the selected sweep, or of that of the selected run."""
+        current = self.table.current()
+        if current is None or not (sweep := current.key if current.sweep else current.member_of):
+            self.notify("Only a sweep has runs to show", severity="warning", timeout=3)
+            return
+        self.table.select(sweep)
+        self.table.unfold(sweep)
+
     def action_delete(self) -> None:
         """Delete the marked runs and sweeps, or the selected one, unless one of them is running."""
         sweeps = {each.sweep.sweep.path: each.sweep.sweep for each in self.table.chosen() if each.sweep}
@@ -291,9 +362,8 @@ class HomeScreen(TableScreen[list[Listed]]):
                 self.run_worker(self._delete(chosen), name="delete")
 
         one = len(chosen) == 1
-        kinds = [counted(len(sweeps), "sweep")] * bool(sweeps) + [counted(len(runs), "run")] * bool(runs)
         inside = counted(sum(len(each.runs) for each in self.table.chosen() if each.sweep), "run")
-        what = chosen[0].name + f", a sweep of {inside}" * bool(sweeps) if one else " and ".join(kinds)
+        what = chosen[0].name + f", a sweep of {inside}" * bool(sweeps) if one else _counts(len(sweeps), len(runs))
         names = "" if one else ", ".join(each.name for each in chosen) + "\n"
         folder = "Its folder" if one else "Their folders"
         lost = f"{folder}, with checkpoints, policies and logs, will be deleted. This can't be undone."
@@ -323,3 +393,7 @@ class HomeScreen(TableScreen[list[Listed]]):
     def action_refresh(self) -> None:
         """Reload the list of runs."""
         self.read_again()
+
+
+def _counts(sweeps: int, runs: int) -> str:
+    return " and ".join([counted(sweeps, "sweep")] * bool(sweeps) + [counted(runs, "run")] * bool(runs))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import time
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
@@ -13,6 +15,7 @@ from textual.events import Key, Paste
 from textual.widgets import DataTable
 
 from engine.errors import UserError
+from engine.runtime.processes import how_it_ended
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.base.marked_table import MarkedTable
 
@@ -23,6 +26,7 @@ SHARE = 20
 OLD_S = 5.0
 """Seconds after which the screen says when it has read what it shows."""
 _REFRESH_S = 1.0
+_POLL_S = 0.2
 Reading = TypeVar("Reading")
 
 
@@ -106,6 +110,20 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
     def _show_age(self) -> None:
         age_s = 0.0 if self._read_at is None else time.monotonic() - self._read_at
         self.table.tell(f"read {age_s:.0f} s ago" if age_s > OLD_S else "")
+
+    async def run_command(self, *words: str, done: str = "") -> None:
+        """Run a command of mario-tui, and tell what came of it: its errors, else `done` or what it says. It goes on if
+        the user leaves meanwhile."""
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "mario_tui", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        while process.poll() is None:
+            await asyncio.sleep(_POLL_S)
+        said, error = process.communicate()
+        text = error.strip() or done or said.strip() or f"{words[0]}: {how_it_ended(process.returncode)}"
+        self.notify(text, severity="error" if process.returncode else "information")
+        self.read_again()
 
     # ------------------------------------------------------------------------------------------ keys
 

@@ -19,11 +19,23 @@ from textual.widgets import Static
 from engine.config.command_line import command_line
 from engine.config.reading import ReportedLoop
 from engine.errors import UserError
+from engine.runs.run import Run
 from engine.runtime.files import home
 from engine.runtime.text import printable
 from mario_tui.data.differences import matches, options_of, text_of, words_of
 from mario_tui.data.feed import recorded_state
-from mario_tui.data.format import duration, fraction, moment, number, outcome_of, percent, result_text, short, within
+from mario_tui.data.format import (
+    duration,
+    fitted,
+    fraction,
+    moment,
+    number,
+    outcome_of,
+    percent,
+    result_text,
+    short,
+    within,
+)
 from mario_tui.data.listed import Listed
 from mario_tui.widgets.base.marked_table import GAP, MARK_WIDTH, Column, MarkedTable, right
 from mario_tui.widgets.charts.axes import ChartView
@@ -66,6 +78,10 @@ def _reached(listed: Listed) -> float:
     return float("-inf") if best is None else best.mean_return
 
 
+def _game(listed: Listed) -> Text:
+    return Text(fitted(printable(f"{listed.record.game} {listed.record.task}".strip()), _GAME_WIDTH))
+
+
 def _tags(listed: Listed) -> tuple[str, ...]:
     return listed.annotation.tags
 
@@ -76,11 +92,13 @@ def _symbol(listed: Listed) -> Text:
 
 _NAME_WIDTH = 25
 _RESULT_WIDTH = 22
+_GAME_WIDTH = 12
 _LONGEST_NAME = 255
 """Longest folder name; a record may contain any name."""
 COLUMNS: tuple[Column[Listed], ...] = (
     Column("state", "state", 10, 64, lambda x: state_text(x.status), lambda x: x.status.rank, largest_first=False),
     Column("run", "run", _NAME_WIDTH, 0, _name, lambda x: x.record.name, largest_first=False),
+    Column("game", "game", _GAME_WIDTH, 66, _game, lambda x: (x.record.game, x.record.task), largest_first=False),
     Column("tags", "tags", 14, 90, lambda x: Text(printable(" ".join(x.annotation.tags)), style="cyan"), _tags),
     Column("runner", "runner", 8, 112, lambda x: Text(x.record.runner), lambda x: x.record.runner),
     Column("steps", "steps", 11, 48, _steps, lambda x: x.record.env_steps),
@@ -111,6 +129,8 @@ class RunsTable(MarkedTable[Listed]):
         super().__init__("Runs", id="runs", sorting=("started", True))
         self.wanted = ""
         """Filter: a run is shown if it matches all these words (`mario_tui.data.differences`)."""
+        self._unfolded = set[str]()
+        """Keys of the sweeps whose runs are shown. A filter also finds those of others."""
 
     def filter(self, text: str) -> None:
         self.wanted = text
@@ -123,8 +143,9 @@ class RunsTable(MarkedTable[Listed]):
         longest = self._longest_name()
         room = max(0, (self.scrollable_content_region.width or self.app.size.width) - max(0, longest - _NAME_WIDTH))
         tagged = any(listed.annotation.tags for listed in self.listed)
-        judged = any(listed.record.result is not None for listed in self.listed)
-        empty = {key for key, has_any in (("tags", tagged), ("result", judged)) if not has_any}
+        judged = any(listed.record.result or listed.record.best for listed in self.listed)
+        several = len({(listed.record.game, listed.record.task) for listed in self.listed}) > 1
+        empty = {key for key, has_any in (("tags", tagged), ("result", judged), ("game", several)) if not has_any}
         shown = [column for column in COLUMNS if column.room <= room and column.key not in empty]
         while len(shown) > 1 and sum(column.width + GAP for column in shown) + MARK_WIDTH > room:  # tags take room
             shown.remove(max(shown, key=lambda column: column.room))
@@ -134,12 +155,41 @@ class RunsTable(MarkedTable[Listed]):
     def in_order(self, rows: Iterable[Listed]) -> list[Listed]:
         return sorted(rows, key=lambda listed: (-listed.record.created_at, listed.key))
 
+    def arranged(self, rows: Iterable[Listed]) -> list[Listed]:
+        """Runs of a sweep come below it."""
+        members, others = dict[str, list[Listed]](), list[Listed]()
+        for row in super().arranged(rows):
+            (members.setdefault(row.member_of, []) if row.member_of else others).append(row)
+        found = [each for row in others for each in (row, *members.pop(row.key, ()))]
+        return found + [row for left in members.values() for row in left]  # the filter hides their sweep
+
+    def show(self, rows: Iterable[Listed]) -> None:
+        rows, is_first = list(rows), not self.listed
+        if is_first and sum(not row.member_of for row in rows) == 1:  # of a sweep alone, its runs are meant
+            self._unfolded = {row.key for row in rows if row.sweep is not None}
+        super().show(rows)
+
+    def unfold(self, sweep: str) -> None:
+        """Show or hide the runs of a sweep."""
+        self._unfolded ^= {sweep}
+        self.update_rows()
+
+    def beside(self, run: Run, by: int) -> Run | None:
+        """The run so many rows below another: of the same sweep, or one that belongs to none; None at the end."""
+        rows = [row for row in self.arranged(self.listed) if row.sweep is None]
+        sweep = next((row.member_of for row in rows if row.run.path == run.path), "")
+        runs = [row.run for row in rows if row.member_of == sweep and (sweep or self.matches(row))]
+        at = next((at for at, each in enumerate(runs) if each.path == run.path), None)
+        return runs[at + by] if at is not None and 0 <= at + by < len(runs) else None
+
     def matches(self, row: Listed) -> bool:
+        if row.member_of and row.member_of not in self._unfolded and not self.wanted:
+            return False
         text = f"{text_of(row.run, row.record, row.annotation)} {row.status}"
         return matches(words_of(self.wanted), text, lambda: options_of(row.run))
 
     def content(self, row: Listed) -> object:
-        return row.key, row.record, row.annotation
+        return row.key, row.record, row.annotation, row.member_of
 
     def _longest_name(self) -> int:
         names = (len(listed.label) for listed in self.listed if self.matches(listed))

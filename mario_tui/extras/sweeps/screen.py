@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +16,6 @@ from textual.widgets import Static
 from engine.errors import UserError
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
-from engine.runtime.processes import how_it_ended
 from engine.runtime.text import printable
 from mario_tui.data.chart_files import save_files
 from mario_tui.data.feed import Allowance
@@ -349,23 +346,9 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self.run_worker(self._command(what.lower()), name="command")
+                self.run_worker(self.run_command("sweep", what.lower(), str(self._sweep.path)), name="command")
 
         self.app.push_screen(ConfirmScreen(f"{what} {printable(self._sweep.name)}?", consequence), answered)
-
-    async def _command(self, name: str) -> None:
-        """Run a command of `mario-tui sweep` on this one. It goes on if the user leaves meanwhile."""
-        words = [sys.executable, "-P", "-m", "mario_tui", "sweep", name, str(self._sweep.path)]
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        while process.poll() is None:
-            await asyncio.sleep(_POLL_S)
-        said, error = process.communicate()
-        text = (error or said).strip() or f"{name}: {how_it_ended(process.returncode)}"
-        self.notify(text, severity="error" if process.returncode else "information")
-        self.read_again()
 
     def action_back(self) -> None:
         """Hide the crosshair, clear the marks, show the table, then go back."""

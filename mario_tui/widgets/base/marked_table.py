@@ -116,7 +116,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
     def chosen(self) -> list[Row]:
         """The marked rows in table order; without marks, the one under the cursor."""
         if self.marked:
-            return [row for row in self._arranged(self._all) if row.key in self.marked]
+            return [row for row in self.arranged(self._all) if row.key in self.marked]
         current = self.current()
         return [] if current is None else [current]
 
@@ -190,7 +190,8 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
     def _column(self, key: str) -> Column[Row]:
         return next(column for column in self.all_columns() if column.key == key)
 
-    def _arranged(self, rows: Iterable[Row]) -> list[Row]:
+    def arranged(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows in the order in which they are shown."""
         key, largest_first = self.sorting
         return sorted(self.in_order(rows), key=self._column(key).order, reverse=largest_first)
 
@@ -203,7 +204,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
             heads.append((column.key, column.label + arrow, column.width))
         before = self._made if heads == self._columns_shown else {}
         self._made = {}
-        for row in self._arranged(filter(self.matches, self._all)):
+        for row in self.arranged(filter(self.matches, self._all)):
             content = row.key in self.marked, self.content(row)
             made = before.get(row.key)
             self._made[row.key] = made if made and made[0] == content else (content, self._cells(row, columns))

@@ -13,7 +13,8 @@ from textual.widgets._footer import FooterKey
 
 from engine.config.command_line import command_line, options_apart
 from engine.config.reading import make_config
-from engine.protocol.messages import Changed, Evaluation, Saved
+from engine.protocol.messages import Changed, Evaluation, Progress, Saved
+from engine.runs.checkpoints import committed
 from engine.runs.marks import mark_own
 from engine.runs.run import Run, make_annotation, read_annotation, write_annotation
 from engine.runs.sweep import Member, SweepPlan, create_sweep
@@ -37,11 +38,12 @@ from tests.support.app import (
     shown_as,
     start,
     table_of,
+    text,
     too_small,
     type_at_once,
     until,
 )
-from tests.support.program import PATIENCE_S, kill_hosts, run_program, wait_until
+from tests.support.program import PATIENCE_S, kill_hosts, next_event, run_program, wait_until
 
 
 @pytest.mark.long
@@ -213,7 +215,7 @@ async def test_a_sweep_is_deleted_with_its_runs(tmp_path: Path) -> None:
     (other,) = folder_of_runs(tmp_path, other="finished")
     app = MarioApp(run_dir=str(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: len(names(app)) == 4, "the list")
+        await until(pilot, lambda: len(names(app)) == 2, "the list, in which its runs are folded")
         while (current := table_of(app).current()) is None or current.sweep is None:
             await pilot.press("down")
         await pilot.press("d")
@@ -605,3 +607,93 @@ async def test_a_working_directory_that_is_deleted_ends_nothing(
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("f5", "n", "escape")
         assert table_of(app).row_count == 0
+
+
+@pytest.mark.process
+async def test_marked_runs_are_told_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    hosts = [start(tmp_path, game="snake", board="5x5", steps=10**9, seed=seed) for seed in (1, 2)]
+    runs = [host.run for host in hosts]
+    try:
+        for host in hosts:
+            with host.connect() as client:
+                next_event(client, Progress, lambda each: each.env_steps > 0)
+        app = MarioApp(run_dir="checkpoints")
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: table_of(app).row_count == 2, "the runs")
+            await pilot.press("A")
+            assert "2 marked (x stop, P pause, C checkpoint, d delete)" in text(app.screen, "hint")
+
+            def states() -> set[str]:
+                return {row.status for row in table_of(app).listed}
+
+            await until(pilot, lambda: states() == {"running"}, "the training")
+            await pilot.press("C")
+            await until(pilot, lambda: all(committed(run) for run in runs), "both checkpoints")
+            await until(pilot, lambda: "2 runs saved in a checkpoint" in said(app), "the word of them")
+            await pilot.press("P")
+            await until(pilot, lambda: states() == {"paused"}, "the pause")
+            await pilot.press("P")
+            await until(pilot, lambda: states() == {"running"}, "the training")
+            await pilot.press("x")
+            question = (await shown_as(pilot, ConfirmScreen)).query(Static).first()
+            assert str(question.render()) == "Stop 2 runs?"
+            await pilot.press("y")
+            await until(pilot, lambda: states() == {"stopped"}, "the end")
+            await pilot.press("x")
+            await until(pilot, lambda: "None of these is active" in said(app), "that nothing is left to stop")
+    finally:
+        for host in hosts:
+            host.process.kill()
+
+
+async def test_runs_of_a_sweep_are_folded_under_it_and_the_filter_finds_them(tmp_path: Path) -> None:
+    plan = SweepPlan({}, 1, None, tuple(Member({}, seed) for seed in range(2)))
+    sweep = create_sweep(tmp_path, "both", plan)
+    members = [sweep.run(number).name for number in (0, 1)]
+    folder_of_runs(sweep.path, **{members[0]: "finished", members[1]: "failed"})
+    folder_of_runs(tmp_path, alone="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: table_of(app).listed, "the runs")
+        assert sorted(names(app)) == ["alone", "both (sweep of 2)"]
+        await pilot.press("f")
+        current = table_of(app).current()
+        if current is not None and current.sweep is None:  # the newest is selected
+            assert "Only a sweep has runs to show" in said(app)
+            await pilot.press("j", "f")
+        at = names(app).index("both (sweep of 2)")
+        assert {*names(app)[at + 1 : at + 3]} == {f"  {name}" for name in members} and len(names(app)) == 4
+        await pilot.press("j", "f")  # from one of them
+        assert sorted(names(app)) == ["alone", "both (sweep of 2)"]
+        await pilot.press("slash", *members[1], "enter")
+        await until(pilot, lambda: names(app) == [f"  {members[1]}"], "what the filter finds")
+
+
+async def test_a_dashboard_leads_to_the_runs_beside_it(tmp_path: Path) -> None:
+    sweep = create_sweep(tmp_path, "both", SweepPlan({}, 1, None, tuple(Member({}, seed) for seed in range(2))))
+    folder_of_runs(sweep.path, **{sweep.run(0).name: "finished", sweep.run(1).name: "failed"})
+    folder_of_runs(tmp_path, first="finished", second="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+
+    def shown() -> str:
+        return app.screen.run.name if isinstance(app.screen, DashboardScreen) else ""
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: table_of(app).listed, "the runs")
+        runs = [name for name in names(app) if "sweep" not in name]
+        table_of(app).move_cursor(row=names(app).index(runs[0]))
+        await pilot.press("enter")
+        await until(pilot, lambda: shown() == runs[0], "the first run")
+        await pilot.press("left_square_bracket")
+        assert f"{runs[0]} is the first run of the list" in said(app)
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: shown() == runs[1], "the run below, past the sweep")
+        assert len(app.screen_stack) == 3
+        await pilot.press("escape")
+        await shown_as(pilot, HomeScreen)
+        app.open_dashboard(sweep.run(0))
+        await until(pilot, lambda: shown() == sweep.run(0).name, "a run of the sweep")
+        there = "right_square_bracket" if app.run_beside(sweep.run(0), 1) else "left_square_bracket"
+        await pilot.press(there)
+        await until(pilot, lambda: shown() == sweep.run(1).name, "the other run of the sweep")
