@@ -193,7 +193,7 @@ class CommonOptions:
         False,
         "learning",
         "noise in the weights of the network's last layers, whose size is learned, so that less of exploration is "
-        "random (NoisyNet, Fortunato et al. 2018): --epsilon 0.01 then suffices; off in evaluations",
+        "random (NoisyNet, Fortunato et al. 2018): then --epsilon may be low; off in evaluations",
     )
     advantage_learning: float = option(
         0.0,
