@@ -26,7 +26,7 @@ from engine.protocol.sinks import BEST_POLICY_FILE as BEST_POLICY_FILE
 from engine.runs.policies import checked_metadata
 from engine.runs.run import Run
 from engine.runtime.files import new_file, open_regular, read_bounded
-from engine.runtime.formats import safetensors_header
+from engine.runtime.formats import parsed_json, safetensors_header
 from engine.runtime.text import printable
 
 FORMAT = 4
@@ -135,13 +135,13 @@ def read_manifest(folder: Path) -> Manifest:
             content = read_bounded(path, _MAX_MANIFEST_BYTES)
         except FileNotFoundError:
             raise CheckpointError(f"{folder}: not a checkpoint of mario-tui (no {MANIFEST})") from None
-        format_ = msgspec.json.decode(content, type=_Format).format
+        format_ = parsed_json(content, _Format).format
         if format_ != FORMAT:
             age = "an older" if format_ < FORMAT else "a newer"
             raise CheckpointError(
                 f"{folder}: written by {age} version of mario-tui (format {format_}); this one reads format {FORMAT}"
             )
-        return msgspec.json.decode(content, type=Manifest)
+        return parsed_json(content, Manifest)
 
 
 def commit(partial: Path, final: Path) -> None:

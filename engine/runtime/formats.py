@@ -7,6 +7,7 @@ import math
 import os
 import re
 import struct
+import threading
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -28,10 +29,17 @@ def read_json(path: Path, type: type[T], max_bytes: int, *, links: bool = False)
     return parsed_json(read_bounded(path, max_bytes, links=links), type)
 
 
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_BUILDING = threading.Lock()
+"""While a decoder is built: msgspec 0.22 crashes if two threads are the first to ask for a type."""
+
+
 def parsed_json(content: bytes | str, type: type[T]) -> T:
     """The value of that type in JSON. Raises `ValueError` with a reason of one line."""
+    with _BUILDING:
+        decoder: msgspec.json.Decoder[T] = _DECODERS.get(type) or _DECODERS.setdefault(type, msgspec.json.Decoder(type))
     try:
-        return msgspec.json.decode(content, type=type)
+        return decoder.decode(content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

@@ -121,6 +121,7 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
         while process.poll() is None:
             await asyncio.sleep(_POLL_S)
         said, error = process.communicate()
+        done = "" if process.returncode else done
         text = error.strip() or done or said.strip() or f"{words[0]}: {how_it_ended(process.returncode)}"
         self.notify(text, severity="error" if process.returncode else "information")
         self.read_again()
