@@ -17,7 +17,6 @@ from engine.config.reading import dependent_changes, make_config
 from engine.config.runners import Choices
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
-from engine.extras.distillation.teachers import check_initial, describe_student, load_teachers
 from engine.monitoring.memory_budget import estimate_bytes
 from engine.runners.apex_actor import ApexActor, TDErrors
 from engine.runs.checkpoint_state import ONLINE_FILE, TARGET_FILE
@@ -38,6 +37,8 @@ SMALL = (
     "runner", ["apex", *(pytest.param(name, marks=pytest.mark.long) for name in ("single", "parallel", "ddp", "ray"))]
 )
 def test_every_runner_trains_resumes_and_evaluates_every_part(runner: str, tmp_path: Path) -> None:
+    from engine.extras.distillation.teachers import check_initial, describe_student, load_teachers
+
     options = {**RUNNERS, "single": (), "ray": RAY}[runner]
     events = train(tmp_path, *SMALL, *PARTS, *options, "--steps", "800", "--eval-every", "400")
     assert events[-1]["event"] == "summary" and events[-1]["updates"] > 5
