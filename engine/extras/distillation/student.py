@@ -62,6 +62,10 @@ class Student:
         bfloat16 for mixed precision."""
         self.network, self._learning = network, for_learning(network)
         self.average = copy.deepcopy(network).requires_grad_(False)
+        self._layers, self._averaged_layers = (spectral_layers(each) for each in (network, self.average))
+        theirs = {id(buffer) for layer in self._averaged_layers for buffer in layer.buffers()}
+        pairs = zip(self.average.buffers(), network.buffers(), strict=True)
+        self._copied = [pair for pair in pairs if id(pair[0]) not in theirs]
         self.updates = 0
         self._parameters: list[Tensor] = list(network.parameters())
         self._optimizer = Adam(self._parameters, learning_rate=learning_rate)
@@ -95,18 +99,15 @@ class Student:
             parameter.grad = in_layout_of(torch.stack(each).sum(0), parameter)
         nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT_NORM)
         self._optimizer.step()
-        for layer in spectral_layers(self.network):
+        for layer in self._layers:
             layer.advance()
         self.updates += 1
         rate = max(_AVERAGE_RATE, _RECENT / (_RECENT + self.updates))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.parameters()), self._parameters, rate)
-            layers = spectral_layers(self.average)
-            theirs = {id(buffer) for layer in layers for buffer in layer.buffers()}
-            for average, buffer in zip(self.average.buffers(), self.network.buffers(), strict=True):
-                if id(average) not in theirs:
-                    average.copy_(buffer)
-            for layer in layers:
+            for average, buffer in self._copied:
+                average.copy_(buffer)
+            for layer in self._averaged_layers:
                 layer.advance()
         return Fit(sum(losses), sum(agreements))
 
