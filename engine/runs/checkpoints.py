@@ -26,7 +26,7 @@ from engine.protocol.sinks import BEST_POLICY_FILE as BEST_POLICY_FILE
 from engine.runs.policies import checked_metadata
 from engine.runs.run import Run
 from engine.runtime.files import new_file, open_regular, read_bounded
-from engine.runtime.formats import parsed_json, safetensors_header
+from engine.runtime.formats import parsed_json, safetensors_header, uncollected
 from engine.runtime.text import printable
 
 FORMAT = 4
@@ -237,7 +237,8 @@ def policy_metadata(path: Path) -> dict[str, Any]:
             raise CheckpointError(
                 f"{path}: written by another version of mario-tui (format {shown}; this one reads {POLICY_FORMAT})"
             )
-        said = json.loads(metadata["policy"])
+        with uncollected():
+            said = json.loads(metadata["policy"])
     except OSError as error:
         raise CheckpointError(f"{path}: can't be read ({error.strerror or error})") from None
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):

@@ -21,6 +21,7 @@ import msgspec
 
 from engine.errors import ScarceError, UserError
 from engine.runtime.files import is_full, open_lock, open_regular
+from engine.runtime.formats import parsed_json
 
 JOURNAL_FILE = "journal.jsonl"
 MOST_RUNS = 2000
@@ -148,8 +149,8 @@ class Journal:
         *lines, rest = new.split(b"\n")
         self._read_to += len(new) - len(rest)
         for line in lines:
-            with contextlib.suppress(ValueError, RecursionError):
-                self._add(_DECODER.decode(line))
+            with contextlib.suppress(ValueError):
+                self._add(parsed_json(line, Entry))
         return self
 
     def of(self, run: str) -> History:
@@ -174,6 +175,3 @@ def note(folder: Path, event: Event, *runs: str, reason: str = "", counts: bool 
     except OSError as error:
         kind = ScarceError if is_full(error) else UserError
         raise kind(f"{folder / JOURNAL_FILE}: can't be written ({error.strerror or error})") from None
-
-
-_DECODER = msgspec.json.Decoder(Entry)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import math
 import os
@@ -9,6 +11,7 @@ import re
 import struct
 import threading
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,7 +20,22 @@ import msgspec
 from engine.runtime.files import open_regular, read_bounded
 
 T = TypeVar("T")
+_UNCOLLECTED = threading.RLock()
 _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from running in the block, which parses what may be nested up to Python's limit of
+    recursion: a finaliser that the collector called down there would fail halfway."""
+    with _UNCOLLECTED:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if enabled:
+                gc.enable()
 
 
 def read_json(path: Path, type: type[T], max_bytes: int, *, links: bool = False) -> T:
@@ -39,7 +57,8 @@ def parsed_json(content: bytes | str, type: type[T]) -> T:
     with _BUILDING:
         decoder: msgspec.json.Decoder[T] = _DECODERS.get(type) or _DECODERS.setdefault(type, msgspec.json.Decoder(type))
     try:
-        return decoder.decode(content)
+        with uncollected():
+            return decoder.decode(content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -75,7 +94,8 @@ def toml_text(path: Path) -> str:
 def parsed_toml(text: str) -> dict[str, Any]:
     """The values in the text of a TOML file. Raises `ValueError` with a reason of one line."""
     try:
-        return tomllib.loads(text)
+        with uncollected():
+            return tomllib.loads(text)
     except ValueError as error:  # also a number of 5,000 digits
         raise ValueError(str(error).splitlines()[0]) from None
     except RecursionError:
@@ -108,7 +128,9 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > min(os.fstat(file.fileno()).st_size, _MAX_HEADER_BYTES):
                 raise ValueError
-            return dict(json.loads(file.read(length))), 8 + length
+            header = file.read(length)
+            with uncollected():
+                return dict(json.loads(header)), 8 + length
         except (struct.error, RecursionError, TypeError, ValueError):
             raise ValueError("not a safetensors file") from None
 

@@ -1,13 +1,16 @@
-"""JSON of types that nobody has asked for before, read in several threads at once."""
+"""Parsers of what strangers may have written: in several threads at once, and nested too deeply."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from engine.runtime.formats import parsed_json, parsed_toml, safetensors_header
 from tests.support.program import PATIENCE_S
 
 THREADS = """
@@ -48,3 +51,56 @@ def test_several_threads_may_be_the_first_to_read_a_type() -> None:
     command = [sys.executable, "-P", "-c", THREADS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=Path(__file__).parents[3])
     assert (done.returncode, done.stderr) == (0, "")
+
+
+NESTED: dict[str, Callable[[Path], object]] = {
+    "JSON": lambda path: parsed_json(b"[" * 200_000, list),
+    "TOML": lambda path: parsed_toml("a = " + "[" * 100_000),
+    "policy": safetensors_header,
+}
+
+
+@pytest.fixture
+def eager_collector() -> Iterator[None]:
+    """The garbage collector runs all the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    yield
+    gc.set_threshold(*before)
+
+
+class Garbage:
+    """As long as it is wanted, each finaliser leaves the next object to the collector, and calls some functions."""
+
+    wanted = True
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        if Garbage.wanted:
+            Garbage()
+            down(100)
+
+
+def down(calls: int) -> None:
+    if calls:
+        down(calls - 1)
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_no_finaliser_runs_where_the_stack_is_used_up(
+    kind: str, tmp_path: Path, eager_collector: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "policy.safetensors"
+    path.write_bytes((100_000).to_bytes(8, "little") + b"[" * 100_000)
+    failed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", failed.append)
+    Garbage.wanted = True
+    Garbage()
+    try:
+        with pytest.raises(ValueError):
+            NESTED[kind](path)
+    finally:
+        Garbage.wanted = False
+    assert not failed
