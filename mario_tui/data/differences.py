@@ -116,7 +116,7 @@ def _is(value: object, wanted: str) -> bool:
 
 def text_of(run: Run, record: RunRecord, annotation: Annotation) -> str:
     """Return what words are looked for in, besides the run's state."""
-    tags = " ".join(f"#{tag}" for tag in annotation.tags)
+    tags = " ".join(f"#{tag}" for tag in annotation.tags) + " alert" * bool(record.alert)
     return f"{record.name} {record.game} {record.task} {record.runner} {run.path} {tags} {annotation.note}"
 
 

@@ -305,23 +305,9 @@ KEYS = (
         shown=False,
         changes=True,
     ),
-    Key(
-        "next_panel",
-        "tab",
-        "Panel",
-        f"Go to the next panel; 1 to 9, {_LETTERS} select one",
-        "dashboard",
-        shown=False,
-    ),
+    Key("next_panel", "tab", "Panel", f"Go to the next panel; 1 to 9, {_LETTERS} select one", "dashboard", shown=False),
     *_of_panels("dashboard"),
-    Key(
-        "open_selected",
-        "enter",
-        "Open",
-        "Open the selected actor, or maximise a chart",
-        "dashboard",
-        shown=False,
-    ),
+    Key("open_selected", "enter", "Open", "Open the selected actor, or maximise a chart", "dashboard", shown=False),
     Key("filter", "slash", "Filter", "Show only log lines with the typed words", "dashboard", shown=False),
     Key(
         "show_log", "L", "Log", "Show run.log, which also has what the run's processes print", "dashboard", shown=False

@@ -20,6 +20,7 @@ from engine.runs.marks import check_code
 from engine.runs.registry import KnownRecords
 from engine.runs.run import Annotation, Run, write_annotation
 from engine.runs.sweep import Sweep
+from engine.runtime.text import printable
 from mario_tui.data.form import text_of_value
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings, keys_in
@@ -83,7 +84,7 @@ class HomeScreen(TableScreen[list[Listed]]):
         return Text("\n\n").join(lines)
 
     def on_mount(self) -> None:
-        self._hint = ""
+        self._hint = "", ""
         self._show_hint("Reading the runs …")
         self.table.focus()
 
@@ -143,6 +144,8 @@ class HomeScreen(TableScreen[list[Listed]]):
         parts = [f"{counted(len(runs), 'run')}, {active} active"]
         if silent := sum(listed.status is RunStatus.SILENT for listed in table.listed):
             parts.append(f"{silent} not responding")
+        if alerts := sum(bool(listed.record.alert) for listed in runs):
+            parts.append(f"{alerts} with alerts")
         if table.wanted:
             parts.append(f"{table.row_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
         if table.marked:
@@ -151,12 +154,14 @@ class HomeScreen(TableScreen[list[Listed]]):
             parts.append(f"{len(table.marked)} marked{f', {hidden} of them filtered out' * bool(hidden)} ({keys})")
         if (current := table.current()) is not None and current.sweep is not None:
             parts.append(f"{self.mario.key('home.unfold')}: show or hide its runs")
-        self._show_hint("  ·  ".join(parts))
+        has_room = self.has_class("-tall") and not self.has_class("-narrow")  # for the details, which tell it
+        told = current is not None and not has_room and current.record.alert
+        self._show_hint("  ·  ".join(parts), f"\nalert: {printable(told)}" if told else "")
 
-    def _show_hint(self, text: str) -> None:
-        if text != self._hint:
-            self._hint = text
-            self._hint_line.update(Text(text))
+    def _show_hint(self, text: str, alert: str = "") -> None:
+        if (text, alert) != self._hint:
+            self._hint = text, alert
+            self._hint_line.update(Text.assemble(text, (alert, "bold red")))
 
     # ------------------------------------------------------------------------------------------ one run
 

@@ -86,8 +86,11 @@ def _tags(listed: Listed) -> tuple[str, ...]:
     return listed.annotation.tags
 
 
-def _symbol(listed: Listed) -> Text:
-    return Text(listed.status.symbol, style=f"bold {listed.status.colour}")
+def _state(listed: Listed, cells: int = 10) -> Text:
+    """The state, or its symbol alone; behind it a mark if the run has an alert."""
+    found = state_text(listed.status)
+    found.truncate(cells, pad=bool(listed.record.alert))
+    return found.append(" !" * bool(listed.record.alert), style="bold red")
 
 
 _NAME_WIDTH = 25
@@ -96,7 +99,7 @@ _GAME_WIDTH = 12
 _LONGEST_NAME = 255
 """Longest folder name; a record may contain any name."""
 COLUMNS: tuple[Column[Listed], ...] = (
-    Column("state", "state", 10, 64, lambda x: state_text(x.status), lambda x: x.status.rank, largest_first=False),
+    Column("state", "state", 10, 64, _state, lambda x: (x.status.rank, not x.record.alert), largest_first=False),
     Column("run", "run", _NAME_WIDTH, 0, _name, lambda x: x.record.name, largest_first=False),
     Column("game", "game", _GAME_WIDTH, 66, _game, lambda x: (x.record.game, x.record.task), largest_first=False),
     Column("tags", "tags", 14, 90, lambda x: Text(printable(" ".join(x.annotation.tags)), style="cyan"), _tags),
@@ -109,17 +112,12 @@ COLUMNS: tuple[Column[Listed], ...] = (
     Column("started", "started", 11, 104, lambda x: Text(moment(x.record.created_at)), lambda x: x.record.created_at),
     Column("seen", "last seen", 11, 92, lambda x: Text(moment(x.record.updated_at)), lambda x: x.record.updated_at),
     Column(
-        "folder",
-        "folder",
-        40,
-        170,
-        lambda x: Text(str(x.run.path.parent), no_wrap=True),
-        lambda x: str(x.run.path),
+        "folder", "folder", 40, 170, lambda x: Text(str(x.run.path.parent), no_wrap=True), lambda x: str(x.run.path),
         largest_first=False,
     ),
-)
+)  # fmt: skip
 _STATE = COLUMNS[0]
-_NARROW_STATE = replace(_STATE, label="", width=1, room=0, cell=_symbol)
+_NARROW_STATE = replace(_STATE, label="", width=1, room=0, cell=lambda x: _state(x, 1))
 
 
 class RunsTable(MarkedTable[Listed]):
@@ -146,11 +144,13 @@ class RunsTable(MarkedTable[Listed]):
         judged = any(listed.record.result or listed.record.best for listed in self.listed)
         several = len({(listed.record.game, listed.record.task) for listed in self.listed}) > 1
         empty = {key for key, has_any in (("tags", tagged), ("result", judged), ("game", several)) if not has_any}
-        shown = [column for column in COLUMNS if column.room <= room and column.key not in empty]
+        marks = 2 * any(listed.record.alert for listed in self.listed)
+        shown = [replace(_STATE, width=_STATE.width + marks), *COLUMNS[1:]]
+        shown = [column for column in shown if column.room <= room and column.key not in empty]
         while len(shown) > 1 and sum(column.width + GAP for column in shown) + MARK_WIDTH > room:  # tags take room
             shown.remove(max(shown, key=lambda column: column.room))
         shown = [replace(each, width=max(each.width, longest)) if each.key == "run" else each for each in shown]
-        return shown if _STATE.room <= room else [_NARROW_STATE, *shown]
+        return shown if _STATE.room <= room else [replace(_NARROW_STATE, width=1 + marks), *shown]
 
     def in_order(self, rows: Iterable[Listed]) -> list[Listed]:
         return sorted(rows, key=lambda listed: (-listed.record.created_at, listed.key))
@@ -281,6 +281,9 @@ def describe(listed: Listed) -> Text:
         text.append(f"  on {printable(record.elsewhere)}")
     if record.reason:
         text.append(f"  {printable(record.reason)}")
+    if record.alert:
+        more = f", and {record.alerts - 1} more" * (record.alerts > 1)
+        text.append(f"\nalert: {printable(record.alert)}{more}", style="bold red")
     annotation = listed.annotation
     if annotation.tags:
         text.append(f"\n{printable(' '.join(f'#{tag}' for tag in annotation.tags))}", style="cyan")

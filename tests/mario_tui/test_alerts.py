@@ -28,7 +28,7 @@ from mario_tui.cli import run as cli
 from mario_tui.commands.schema import schema_of
 from mario_tui.data.settings import settings_path
 from mario_tui.screens.dashboard import DashboardScreen
-from tests.support.app import RECORDING, recorded_run, shown_as, text, until
+from tests.support.app import RECORDING, folder_of_runs, names, recorded_run, shown_as, table_of, text, until
 from tests.support.program import PROGRAM, headless, json_lines, read_event, refusal, run_program, the_run, wait_until
 
 SHORT = ("--game", "snake", "--board", "4x4", "--burnin", "100", "--eval-every", "0", "--alerts", "disk=1e9")
@@ -172,6 +172,54 @@ def test_the_script_of_the_page_stops_the_loser_and_judges_the_winner(tmp_path: 
     runs = {run["name"]: run for run in json.loads(run_program("runs", "--json", cwd=tmp_path).stdout)}
     assert [runs[name]["state"] for name in ("rates-001", "rates-002")] == ["finished", "stopped"]
     assert (tmp_path / "winner.csv").read_text().startswith("run,tag,step,wall_time,value\nrates-001,")
+
+
+# ---------------------------------------------------------------------------------------------- home
+
+
+def states(app: MarioApp) -> list[str]:
+    """What the column of states shows, in the order of the rows."""
+    table = table_of(app)
+    column = [str(key.value) for key in table.columns].index("state")
+    return [str(table.get_row_at(row)[column]) for row in range(table.row_count)]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("size", "place"), [((120, 40), "preview-text"), ((80, 24), "hint"), ((40, 12), "hint")])
+async def test_home_marks_a_run_with_an_alert_and_tells_the_newest(
+    tmp_path: Path, size: tuple[int, int], place: str
+) -> None:
+    with headless(*SHORT, "--steps", "1e9", cwd=tmp_path) as process:
+        alert = f"alert: {read_event(process, 'alert')['text']}"
+        app = MarioApp(run_dir=str(the_run(tmp_path).path.parent))
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: table_of(app).listed and states(app)[0].endswith(" !"), "the mark")
+            await until(pilot, lambda: alert in text(app.screen, place), "the alert")
+            assert "1 with alerts" in text(app.screen, "hint")
+            assert (place == "hint") == (alert in text(app.screen, "hint"))
+            ask_to_stop(the_run(tmp_path), "enough")
+            await until(pilot, lambda: not table_of(app).listed[0].status.is_active, "its end")
+            assert states(app)[0].endswith(" !")  # it is resumed, or somebody knows
+
+
+async def test_home_marks_a_sweep_with_the_newest_alert_of_its_runs_and_the_filter_finds_them(tmp_path: Path) -> None:
+    sweep = create_sweep(tmp_path, "two", SweepPlan({}, 1, None, (Member({}, 0), Member({}, 1))))
+    of_sweep = folder_of_runs(sweep.path, **dict.fromkeys([sweep.run(each).name for each in (0, 1)], "finished"))
+    (alone,) = folder_of_runs(tmp_path, alone="finished")
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: table_of(app).listed, "the runs")
+        assert not any("!" in state for state in states(app))
+        for number, run in enumerate(of_sweep):
+            record = run.record()
+            record.alerts, record.alert = 1 + number, f"actor {number} was \x1b[2J lost"
+            run.write_record(record)
+        await until(pilot, lambda: [state[-1] for state in states(app)].count("!") == 1, "the mark of the sweep")
+        table_of(app).select(str(sweep.path))
+        told = "alert: two-002: actor 1 was \\x1b[2J lost, and 2 more"
+        await until(pilot, lambda: told in text(app.screen, "preview-text"), "the newest of its alerts")
+        await pilot.press("slash", *"alert", "enter")
+        await until(pilot, lambda: len(names(app)) == 3 and alone.name not in names(app), "what the filter finds")
 
 
 # ---------------------------------------------------------------------------------------------- the dashboard

@@ -46,6 +46,7 @@ def _listed_sweep(sweep: Sweep, plan: SweepPlan, runs: Sequence[Listed]) -> List
     is_done = status is RunStatus.FINISHED
     steps = plan.planned * max(record.steps for record in records)
     env_steps = sum(record.env_steps for record in records)
+    alerted = max((each for each in records if each.alert), key=lambda each: each.updated_at, default=None)
     record = RunRecord(
         name=sweep.name, game=records[0].game, task=records[0].task, runner="sweep",
         state="finished" if status is RunStatus.STOPPED else cast(State, str(status)),
@@ -56,6 +57,7 @@ def _listed_sweep(sweep: Sweep, plan: SweepPlan, runs: Sequence[Listed]) -> List
         episodes=sum(record.episodes for record in records), wall_s=sum(record.wall_s for record in records),
         created_at=max(record.created_at for record in records),  # so it is listed above its newest run
         updated_at=max(record.updated_at for record in records),
+        alerts=sum(record.alerts for record in records), alert=f"{alerted.name}: {alerted.alert}" if alerted else "",
     )  # fmt: skip
     found = ListedSweep(
         sweep, len(plan.members), tuple(each.run for each in runs), partial(commands_of, plan), partial(_screen, sweep)
