@@ -29,7 +29,6 @@ from engine.runners.links import (
     START_LIMIT_S,
     CommandQueue,
     FrameMailbox,
-    GraceTime,
     Outstanding,
     ReportQueue,
     Silence,
@@ -37,6 +36,7 @@ from engine.runners.links import (
 )
 from engine.runs.run import Run
 from engine.runtime.processes import how_it_ended, start_held
+from engine.runtime.threads import GraceTime
 
 POLL_S = 0.5
 

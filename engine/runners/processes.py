@@ -18,9 +18,10 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from engine.protocol.messages import Beat, Failed, Log
-from engine.runners.links import START_LIMIT_S, GraceTime, ParentLink, ReportQueue, Silence, member_main
+from engine.runners.links import START_LIMIT_S, ParentLink, ReportQueue, Silence, member_main
 from engine.runners.shared_state import HEARTBEAT_S, SharedState
 from engine.runtime.processes import how_it_ended, start_held
+from engine.runtime.threads import GraceTime
 
 _LIMIT = 3
 

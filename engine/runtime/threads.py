@@ -250,6 +250,31 @@ def _end(begin: list[SimpleQueue[Work | None]]) -> None:
         queue.put(None)
 
 
+class GraceTime:
+    """Grace time for watched processes: whatever stalled the watcher (a suspended machine, say) stalled them, too.
+
+    Args:
+        limit_s: seconds of silence that the watcher allows.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s, self._until = limit_s, -math.inf
+        self._looked_at = time.monotonic()
+
+    def look(self) -> tuple[float, bool]:
+        """For a watcher that looks again and again: the time to compare deadlines with, and whether the watched still
+        have time. Whenever the watcher is stalled, either this time is before the stall or the next look sees it."""
+        before, self._looked_at = self._looked_at, time.monotonic()
+        return self._looked_at, self.granted(self._looked_at - before)
+
+    def granted(self, stalled_s: float) -> bool:
+        """Return whether the watched still have time, given that the watcher was stalled for `stalled_s` seconds."""
+        now = time.monotonic()
+        if stalled_s > self._limit_s / 4:
+            self._until = now + self._limit_s
+        return now <= self._until
+
+
 class UserCalls:
     """This process's calls of a user's code, such as an environment: each may take any time up to a limit."""
 

@@ -282,8 +282,8 @@ class Slow(gymnasium.Env[Any, Any]):
     def _takes(self, call: str, seconds: float = 0.0) -> None:
         if call == self._hang:
             LET_GO.wait()
-        if seconds:
-            time.sleep(seconds)
+        for _ in range(10 if seconds else 0):  # so that a process that is stopped has the rest before it
+            time.sleep(seconds / 10)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

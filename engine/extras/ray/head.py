@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from engine.extras.ray.named_cluster import reach
-from engine.runners.links import GraceTime
+from engine.runtime.threads import GraceTime
 
 _EVERY_S, _TIMEOUT_S, _TRIES = 1.0, 2.0, 5
 _LIMIT_S = 30.0

@@ -45,7 +45,7 @@ from engine.games.gym.spaces import MAX_ACTIONS, MEASURED_S, SUCCESS, Spaces, Sp
 from engine.runtime.processes import killed_with_parent, take_children
 from engine.runtime.stored_arrays import global_random_state, seed_global_random
 from engine.runtime.text import printable
-from engine.runtime.threads import CLOSE_S, call_within
+from engine.runtime.threads import CLOSE_S, GraceTime, call_within
 
 _opened: list[gymnasium.Env[Any, Any]] = []
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -109,10 +109,12 @@ class _Calls:
         threading.Thread(target=self._look, daemon=True).start()
 
     def _look(self) -> None:
+        grace = GraceTime(self._limit_s)
         while True:
-            time.sleep(min(1.0, self._limit_s / 4))
+            time.sleep(min(1.0, self._limit_s / 8))
+            now, spared = grace.look()
             for call, since in [*self._under_way.values()]:
-                if time.monotonic() - since > self._limit_s:
+                if now - since > self._limit_s and not spared:
                     self._hangs(call)
 
     @contextlib.contextmanager

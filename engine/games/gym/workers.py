@@ -38,7 +38,7 @@ from engine.games.gym.spaces import label, parsed, speed_of
 from engine.protocol.framing import HopelessError
 from engine.runtime.processes import ENDING, disregard, held, how_it_ended, killed_with_parent, start_keeper
 from engine.runtime.stored_arrays import seed_global_random
-from engine.runtime.threads import user_calls
+from engine.runtime.threads import GraceTime, user_calls
 
 _LOG = logging.getLogger(__name__)
 _SLOW_S = 10.0
@@ -183,10 +183,12 @@ class _Watch:
 
     def _look(self) -> None:
         slow_s, limit_s = _SLOW_S, user_calls.limit_s
-        while not self._closed.wait(min(1.0, limit_s / 4)):
+        grace = GraceTime(limit_s)
+        while not self._closed.wait(min(1.0, limit_s / 8)):
+            now, spared = grace.look()
             for lane in self._lanes:
                 call, since = lane.call or f"step {lane.steps + 1:,}", lane.since
-                if not since or (silent_s := time.monotonic() - since) < min(slow_s, limit_s):
+                if not since or (silent_s := now - since) < min(slow_s, limit_s) or spared:
                     continue
                 where = f"{self._name}: lane {lane.number}, episode {lane.episode:,}, {call}"
                 said = f"{where}: no answer for {silent_s:.0f} s"
@@ -279,10 +281,12 @@ class InProcess:
 
     def receive(self) -> Any:
         heard_at = time.monotonic()
+        grace = GraceTime(user_calls.limit_s + _LATE_S)
         while True:
             try:
                 if not self._pipe.poll(1.0):
-                    if time.monotonic() - heard_at > user_calls.limit_s + _LATE_S:
+                    now, spared = grace.look()
+                    if now - heard_at > user_calls.limit_s + _LATE_S and not spared:
                         user_calls.fail(f"environment worker {self._index}: no answer (--step-timeout)")
                     continue
                 kind, *said = self._pipe.recv()

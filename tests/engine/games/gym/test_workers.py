@@ -123,7 +123,7 @@ def test_a_call_that_hangs_in_a_worker_is_named(monkeypatch: pytest.MonkeyPatch)
         raise Told(text)
 
     monkeypatch.setattr(user_calls, "fail", fail)
-    lanes = lanes_in(Way("processes", 2), SLOW, env_args='{"hang": "50"}', step_timeout=0.5)
+    lanes = lanes_in(Way("processes", 2), SLOW, env_args='{"hang": "50"}', step_timeout=3.0)
     lanes.reset()
     with pytest.raises(Told, match=r"Slow-v0: lane [01], episode 5, step 10: no answer for"):
         for _ in range(50):
