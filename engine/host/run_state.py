@@ -207,7 +207,7 @@ class RunState:
         points = self.points.items[:: -max(1, math.ceil(len(self.points.items) / most))][::-1]
         found = RunState(progress=self.progress, end=self.end, points=Points(points))
         if self.hello is not None:
-            found.hello = msgspec.structs.replace(self.hello, actions=[], published={}, obeys=None)
+            found.hello = msgspec.structs.replace(self.hello, actions=[], published={}, obeys=self.hello.obeys and [])
         kept = {id(event) for event in (*spread, *best)}
         for event in evaluations:
             if id(event) in kept:

@@ -27,7 +27,7 @@ from mario_tui.data.feed import LOOK_S, Allowance
 from mario_tui.data.format import counted
 from mario_tui.data.keys import bindings
 from mario_tui.screens.base import PlaceScreen
-from mario_tui.screens.live_run import EVALUATION, LiveRun, connect, read_again
+from mario_tui.screens.live_run import EVALUATION, OWN, LiveRun, connect, read_again
 from mario_tui.screens.panel_grid import PanelGrid, panel_keys
 from mario_tui.widgets.base.footer import FilterInput, KeyFooter
 from mario_tui.widgets.charts.axes import x_text
@@ -46,7 +46,8 @@ _TICK_S = 0.5
 _SHARE = 20
 """Preparing what has changed takes at most 1 / `_SHARE` of the time, however many runs there are; drawing takes a few
 times as long."""
-_FEW = 20
+_FEW = 100
+"""Lines that are made in some hundredths of a second."""
 _MOST_OTHERS = 12
 _RETURN = "mean_return"
 _FIRST, *_OTHERS = ((metric.name, metric.title, metric.short) for metric in COMPARED)
@@ -54,6 +55,8 @@ _CHARTS = (_FIRST, (EVALUATION, "Evaluated return", "Evaluated"), *_OTHERS)
 """What they show, and their titles: whole, and where there is no room for that."""
 _ON_SHORT = 4
 """Charts that have room on a short screen."""
+_LEAST_ROWS = 6
+"""Height of a chart where there are so many that they are scrolled."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class _Made:
-    """What is shown: the list of runs, the lines of each chart, and the options that differ."""
+    """What is shown: the list of runs, the lines of each metric, and the options that differ."""
 
     rows: Sequence[ComparedRun]
     series: Mapping[str, Sequence[Series]]
@@ -153,10 +156,10 @@ class CompareScreen(PanelGrid):
         for chart in list(self._charts.values())[_ON_SHORT:]:
             chart.add_class("-more")
         self.panels = (self._runs, self._differences, *self._charts.values())
-        self._heading = Static(id="title")
+        self._heading, self._grid = Static(id="title"), Container(id="grid")
         yield self._heading
         with Container(id="comparison"):
-            with Container(id="grid"):
+            with self._grid:
                 yield from self._charts.values()
             with Container(id="about"):
                 yield self._runs
@@ -200,8 +203,7 @@ class CompareScreen(PanelGrid):
 
     @property
     def _is_quick(self) -> bool:
-        """Return whether the lines are made in some hundredths of a second."""
-        return len(self._live_runs) <= _FEW
+        return len(self._live_runs) * len(self._charts) <= _FEW
 
     async def _look(self) -> None:
         """Look for what has become of runs without a host, and for runs of the sweep that have begun."""
@@ -270,7 +272,7 @@ class CompareScreen(PanelGrid):
         shown = [found[row.key] for row in rows if not row.hidden]
         series = {
             metric: [self._series(chosen, entry, metric) for entry in shown]
-            for metric in self._charts
+            for metric in dict.fromkeys([*self._charts, *(own for live in chosen.live for own in live.own)])
             if metric != _RETURN
         }
         series[_RETURN] = [row.series for row in rows if not row.hidden]
@@ -281,10 +283,44 @@ class CompareScreen(PanelGrid):
         if [row.key for row in self._rows] != self._runs.keys():
             self._runs.refresh(layout=True)
         self.view.reach = reach_of([each for of_chart in series.values() for each in of_chart], self.view.axis)
-        self.draw_in_turns([chart for metric, chart in self._charts.items() if chart.take(series[metric])])
+        self._show_charts(series)
+        self.draw_in_turns(
+            [self._charts[metric] for metric, lines in series.items() if self._charts[metric].take(lines)]
+        )
         self._differences.show(series[_RETURN], made.differing)
         self._show_title(len(series[_RETURN]))
         self._show_values()
+
+    def _show_charts(self, series: Mapping[str, Sequence[Series]]) -> None:
+        """Numbers that loops have named have a chart each, which is shown if any of the runs has told them. If all runs
+        are reported by loops, so are the others."""
+        present = self.present()
+        new = {
+            metric: Comparison(metric.removeprefix(OWN), self.view, id=f"compare-own-{metric.encode().hex()}")
+            for metric in series
+            if metric not in self._charts
+        }
+        for chart in new.values():
+            chart.logarithmic = chart.id in self.remembered.logarithmic
+        self._charts |= new
+        self.panels = (*self.panels, *new.values())
+        self._grid.mount_all(new.values())
+        are_reported = all(live.is_reported for live in self._live_runs)
+        for metric, lines in series.items():
+            may_be_off = are_reported or metric.startswith(OWN)
+            self._charts[metric].set_class(may_be_off and not any(each.values for each in lines), "-off")
+        if self.present() != present:
+            self.set_class(any(metric.startswith(OWN) for metric in self._charts), "-many")
+            self.lay_out()
+
+    def draw_due(self, _: object) -> None:
+        """With charts of such numbers, the charts are scrolled if they have less than `_LEAST_ROWS` each."""
+        grid = self._grid
+        if self.has_class("-many"):
+            rows = -(-sum(chart.display for chart in self._charts.values()) // grid.styles.grid_size_columns)
+            each = max(_LEAST_ROWS, grid.size.height // max(1, rows))
+            grid.styles.grid_rows = "1fr" if self.is_maximised else str(each)
+        super().draw_due(_)
 
     def _differing(self, chosen: _Chosen, shown: Sequence[_Entry]) -> Mapping[str, Sequence[str]]:
         """The options that differ between what is shown. They don't change, so they are compared once."""

@@ -129,15 +129,9 @@ class DashboardScreen(RunControl):
         self.actors.sort, self.actors.reverse = self.remembered.sort, self.remembered.turned
         self.restore()
         self.feed.connect()
-        self.screen_layout_refresh_signal.subscribe(self, self._draw_due)
         self.set_interval(TICK_S, self.tick)
         self._pace = Pace(self.mario.settings.game_fps)
         self.set_interval(1 / (2 * self._pace.most), self._show_frame)
-
-    def _draw_due(self, _: object) -> None:
-        """Draw the charts that have come into sight."""
-        for chart in self.charts:
-            chart.draw_if_due()
 
     def on_unmount(self) -> None:
         self.feed.close()

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from engine.errors import UserError
+from engine.protocol.metrics import own_metric
 from engine.runs.run import Run, read_annotation
 from mario_tui.data.differences import matches, options_of, same_but_seed, text_of
 from mario_tui.data.feed import Allowance, Feed, read_record
@@ -14,7 +15,9 @@ from mario_tui.widgets.charts.chart import Curves
 from mario_tui.widgets.charts.comparison import Series
 
 EVALUATION = "evaluation"
-"""The metric that evaluations measure; all others are fields of `Point`."""
+"""The metric that evaluations measure; all others are fields of `Point`, or numbers that a loop has named."""
+OWN = own_metric("").tag
+"""What these begin with, since they may have the name of another metric."""
 
 
 async def read_again(runs: Sequence[LiveRun]) -> None:
@@ -73,6 +76,16 @@ class LiveRun:
         best = self._curves.best
         return best.mean_return if best is not None and math.isfinite(best.mean_return) else None
 
+    @property
+    def is_reported(self) -> bool:
+        """Return whether a loop outside the program tells of it, and has."""
+        return self.seen.hello is not None and self.seen.hello.obeys is not None and bool(self._curves.points)
+
+    @property
+    def own(self) -> list[str]:
+        """The metrics of the numbers that its loop has named."""
+        return [f"{OWN}{name}" for name in self._curves.own]
+
     def series(self, metric: str) -> Series:
         """The run's line in a chart; the same object until there are new data."""
         series = self._series  # a thread may replace it by an empty one
@@ -84,6 +97,7 @@ class LiveRun:
         curves = self._curves
         seed = self.options.get("seed")
         if metric != EVALUATION:
+            metric = metric.removeprefix(OWN)
             steps, seconds = tuple(curves.xs("steps", metric)), tuple(curves.xs("time", metric))
             return Series(self.run.name, self.colour, steps, seconds, tuple(curves.values(metric)), seed=seed)
         if not curves.points:  # the time of an evaluation is unknown

@@ -88,6 +88,14 @@ class ChartScreen(PlaceScreen[None], metaclass=AbstractMeta):
         self.view.reach = self.reach()
         self.draw_in_turns(self.plots())
 
+    def on_mount(self) -> None:
+        self.screen_layout_refresh_signal.subscribe(self, self.draw_due)
+
+    def draw_due(self, _: object) -> None:
+        """Draw the charts that have come into sight: by scrolling, by another size, or in the place of others."""
+        for plot in self.plots():
+            plot.draw_if_due()
+
     def draw_in_turns(self, plots: Sequence[Plot]) -> None:
         """Draw charts. If they have many curves, keys are handled in between."""
         under_way = bool(self._undrawn)

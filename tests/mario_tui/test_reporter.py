@@ -34,7 +34,9 @@ from mario_tui.commands import control
 from mario_tui.commands.schema import schema_of
 from mario_tui.data.run_status import RunStatus
 from mario_tui.headless import progress_line
-from tests.support.app import app_is_there, opened, text, until
+from mario_tui.screens.compare import CompareScreen
+from mario_tui.widgets.runs_table import RunsTable
+from tests.support.app import app_is_there, folder_of_runs, opened, shown_as, table_of, text, until
 from tests.support.program import PATIENCE_S, kill_hosts, next_event, private_disk, run_program, the_run, wait_until
 
 LOOP = """
@@ -462,6 +464,70 @@ async def test_numbers_of_any_name_have_charts_and_tags_and_others_have_none(
     rows = run_program("export", "here", "--tag", "loop/*", "--output", "-", cwd=tmp_path).stdout.splitlines()
     points = {tuple(row.split(",")[at] for at in (1, 2, 4)) for row in rows[1:]}
     assert {("loop/approx_kl", "10", "0.25"), ("loop/approx_kl", "20", "nan"), ("loop/n29", "30", "29.0")} <= points
+
+
+def titles(screen: Any) -> list[str]:
+    """The charts that are shown."""
+    return [chart.full_title for chart in screen.plots() if chart.display]
+
+
+async def compared(app: MarioApp, pilot: Any) -> Any:
+    """All runs on the home screen, once a number that the loop has named is there."""
+    await until(pilot, lambda: app.screen.query(RunsTable) and table_of(app).listed, "the runs")
+    await pilot.press("A", "c")
+    screen = await shown_as(pilot, CompareScreen)
+    await until(pilot, lambda: "approx_kl" in titles(screen), "the loop's numbers")
+    return screen
+
+
+@pytest.mark.process
+async def test_numbers_of_a_loop_are_compared_like_others(reporter: mario_tui.Reporter, tmp_path: Path) -> None:
+    reporter.progress(env_steps=10, approx_kl=0.25)
+    reporter.episode(2.0, 10, results={"score": 1})
+    folder_of_runs(tmp_path / "checkpoints", trained="finished")
+    app = MarioApp(run_dir=str(tmp_path / "checkpoints"))
+    usual = ["Mean return", "Evaluated return", "TD loss", "Q estimate", "Environment steps/s"]
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await compared(app, pilot)
+        assert titles(screen) == [*usual, "approx_kl"]  # the other run has a loss
+        kl = screen.plots()[-1]
+        await until(pilot, lambda: "0.250" in str(kl.render()), "the number")
+        reporter.progress(env_steps=20, evaluation=7.5, **{f"n{i}": i for i in range(30)})
+        await until(pilot, lambda: len(titles(screen)) == 5 + 32, "all that a loop may name")
+        assert titles(screen).count("evaluation") == 1 and "7.5" not in text(screen, "compare-evaluation")
+        assert screen.query_one("#grid").max_scroll_y > 0
+        screen.go_to(screen.plots()[-1])
+        await until(pilot, lambda: "29" in str(screen.plots()[-1].render()), "a chart that has come into sight")
+        screen.go_to(kl)
+        await pilot.press("l", "w")
+        assert "approx_kl" not in titles(screen)
+        await pilot.press("escape", "c")
+        screen = await shown_as(pilot, CompareScreen)
+        await until(pilot, lambda: "n29" in titles(screen), "the loop's numbers")
+        assert "approx_kl" not in titles(screen)  # it is remembered, by name
+        await pilot.press("W")
+        await until(pilot, lambda: "approx_kl" in titles(screen), "the hidden chart")
+        assert [plot.full_title for plot in screen.plots() if plot.logarithmic] == ["approx_kl"]
+        screen._runs.go([row.name for row in screen._rows].index("here"))
+        screen.set_focus(screen._runs)
+        await pilot.press("space")
+        await until(pilot, lambda: titles(screen) == usual, "only what the run that is shown has")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_charts_without_numbers_are_left_out_of_a_comparison_of_loops(
+    reporter: mario_tui.Reporter, tmp_path: Path, is_over: bool
+) -> None:
+    reporter.progress(env_steps=10, approx_kl=0.25)
+    reporter.episode(2.0, 10, results={"score": 1})
+    if is_over:
+        reporter.close()
+    app = MarioApp(run_dir=str(tmp_path / "checkpoints"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await compared(app, pilot)
+        told = ["Mean return", "Environment steps/s", "approx_kl"]
+        await until(pilot, lambda: titles(screen) == told, "what the loop has told")
 
 
 ENDING = """

@@ -76,14 +76,11 @@ class ChartsScreen(ChartScreen):
 
     def on_mount(self) -> None:
         self.query_one("#grid").focus()
-        self.screen_layout_refresh_signal.subscribe(self, self._draw_due)
         self.run_worker(self._follow(), name="events")
 
-    def _draw_due(self, _: object) -> None:
-        """Draw the charts that have come into sight: by scrolling, by another size, or in the place of others."""
+    def draw_due(self, _: object) -> None:
         self._lay_out()
-        for chart in self.query(Comparison):
-            chart.draw_if_due()
+        super().draw_due(_)
 
     async def _follow(self) -> None:
         """Read, and draw what was read: while a large folder is loading, drawing gets a share of the time."""
