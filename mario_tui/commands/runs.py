@@ -25,12 +25,13 @@ from engine.runs.run import Run, RunRecord, read_annotation
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.data.differences import matches, options_of, text_of, words_of
-from mario_tui.data.format import fitted, number, within
+from mario_tui.data.format import fitted, judged_best, judged_number, judged_result, number, outcome_of, within
 from mario_tui.data.run_status import RunStatus
 
 _ABOUT = (
-    "List runs, newest first. RETURN: mean of the last episodes; BEST: that of the best "
-    "evaluation, which is partly luck; RESULT: that of a finished run over fresh episodes, with its 95 % interval."
+    "List runs, newest first. RETURN: mean of the last episodes; BEST: the best evaluation, which is partly luck; "
+    "RESULT: a finished run over fresh episodes, with its 95 % interval. The last two are what the game is judged by: "
+    "cleared episodes, a score, or the mean return."
 )
 
 _STATE = 10
@@ -102,7 +103,12 @@ def run(arguments: list[str]) -> int:
 def _print_table(records: Sequence[tuple[Run, RunRecord]], folders: Sequence[str], room: int | None) -> None:
     """In a terminal of `room` columns, less important numbers, the middle of names and the ends of lines are left
     out."""
-    results = ["" if record.result is None else within(record.result.mean_return) for _, record in records]
+    results, bests = list[str](), list[str]()
+    for _, record in records:
+        outcome = outcome_of(record.game)
+        shown = judged_number(outcome)
+        results.append("" if record.result is None else within(judged_result(outcome, record.result), shown))
+        bests.append("–" if record.best is None else shown(judged_best(outcome, record.best)))
     numbers = {"ENV STEPS": 12, "OF": 12, "RETURN": 8, "BEST": 8}
     if any(results):
         numbers["RESULT"] = 1 + max(map(len, ("RESULT", *results)))
@@ -122,7 +128,7 @@ def _print_table(records: Sequence[tuple[Run, RunRecord]], folders: Sequence[str
         return f" {text}".ljust(numbers[name]) if name == "RESULT" else text.rjust(numbers[name])
 
     print(line("RUN", "STATE", (cell(name, name) for name in numbers), "FOLDER" * any(folders)))
-    for (run, record), folder, result in zip(records, folders, results, strict=True):
+    for (run, record), folder, result, best in zip(records, folders, results, bests, strict=True):
         status = RunStatus.of_record(record)
         if status is RunStatus.DAMAGED:
             text = printable(f"{run.path}: {record.reason}")
@@ -130,8 +136,7 @@ def _print_table(records: Sequence[tuple[Run, RunRecord]], folders: Sequence[str
         else:
             values = {
                 "ENV STEPS": f"{record.env_steps:,}", "OF": f"{record.steps:,}" if record.steps else "–",
-                "RETURN": number(record.mean_return),
-                "BEST": number(None if record.best is None else record.best.mean_return), "RESULT": result,
+                "RETURN": number(record.mean_return), "BEST": best, "RESULT": result,
             }  # fmt: skip
             cells = [cell(name, values[name]) for name in numbers]
         on = f"on {record.elsewhere}" if record.elsewhere else ""

@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from engine.config.game import GAMES, game_of
 from engine.protocol.messages import Episode, Evaluation, Hello, Progress
 from engine.protocol.outcome import Outcome
-from engine.protocol.results import FinalResult, Interval, TaskScore
+from engine.protocol.results import BestEvaluation, FinalResult, Interval, TaskScore
 
 
 def number(value: float | None) -> str:
@@ -230,6 +230,21 @@ def within(found: Interval | None, shown: Callable[[float], str] = number) -> st
     return f"{shown(found.mean)} ({shown(found.low)} to {shown(found.high)})"
 
 
+def judged_result(outcome: Outcome, result: FinalResult) -> Interval | None:
+    """Return what the result of a run is judged by: a rate or a mean."""
+    return result.clear_rate if is_cleared(outcome) else result.results.get(outcome.judged_by, result.mean_return)
+
+
+def judged_best(outcome: Outcome, best: BestEvaluation) -> float:
+    """As `judged_result`, of the best evaluation."""
+    return judged_value(outcome, best.clears / max(1, best.episodes), best.mean_return, best.results)
+
+
+def judged_number(outcome: Outcome) -> Callable[[float], str]:
+    """Shows what evaluations are judged by."""
+    return percent if is_cleared(outcome) else number
+
+
 def result_text(outcome: Outcome, result: FinalResult) -> str:
     """The result of a run, and how it was found: `mean return 193 (175 to 212) over 100 fresh episodes`."""
     if not result.episodes:
@@ -237,8 +252,7 @@ def result_text(outcome: Outcome, result: FinalResult) -> str:
     if is_cleared(outcome):
         told = f"{within(result.clear_rate, percent)} cleared, return {within(result.mean_return)}"
     else:
-        mean = result.results.get(outcome.judged_by, result.mean_return)
-        told = f"mean {judged_label(outcome)} {within(mean)}"
+        told = f"mean {judged_label(outcome)} {within(judged_result(outcome, result))}"
     notes = "; ".join(filter(None, (result.starts, result.note)))
     return f"{told} over {counted(result.episodes, 'fresh episode')}" + (f" ({notes})" if notes else "")
 

@@ -28,6 +28,10 @@ from mario_tui.data.format import (
     duration,
     fitted,
     fraction,
+    judged_best,
+    judged_label,
+    judged_number,
+    judged_result,
     moment,
     number,
     outcome_of,
@@ -62,20 +66,21 @@ def _mean(listed: Listed) -> float:
 
 def _result(listed: Listed) -> Text:
     """The result of a finished run; of others the best evaluation so far, and the word for it."""
-    record = listed.record
+    record, outcome = listed.record, outcome_of(listed.record.game)
+    shown = judged_number(outcome)
     if record.result is not None and record.result.episodes:
-        return right(within(record.result.mean_return), _RESULT_WIDTH)
-    found = right("–" if record.best is None else f"best {number(record.best.mean_return)}", _RESULT_WIDTH)
+        return right(within(judged_result(outcome, record.result), shown), _RESULT_WIDTH)
+    found = right("–" if record.best is None else f"best {shown(judged_best(outcome, record.best))}", _RESULT_WIDTH)
     found.stylize("dim")
     return found
 
 
 def _reached(listed: Listed) -> float:
     """Return what `_result` shows."""
-    result, best = listed.record.result, listed.record.best
-    if result is not None and result.mean_return is not None:
-        return result.mean_return.mean
-    return float("-inf") if best is None else best.mean_return
+    result, best, outcome = listed.record.result, listed.record.best, outcome_of(listed.record.game)
+    if result is not None and (reached := judged_result(outcome, result)) is not None:
+        return reached.mean
+    return float("-inf") if best is None else judged_best(outcome, best)
 
 
 def _game(listed: Listed) -> Text:
@@ -94,7 +99,7 @@ def _state(listed: Listed, cells: int = 10) -> Text:
 
 
 _NAME_WIDTH = 25
-_RESULT_WIDTH = 22
+_RESULT_WIDTH = 24
 _GAME_WIDTH = 12
 _LONGEST_NAME = 255
 """Longest folder name; a record may contain any name."""
@@ -297,7 +302,9 @@ def describe(listed: Listed) -> Text:
     if record.result is not None:
         text.append(f"\nresult   {printable(result_text(outcome_of(record.game), record.result))}")
     elif record.best is not None:
-        text.append(f"\nbest     {number(record.best.mean_return)}, the largest of its evaluations")
+        outcome = outcome_of(record.game)
+        best = judged_number(outcome)(judged_best(outcome, record.best))
+        text.append(f"\nbest     {judged_label(outcome)} {best}, the most in its evaluations")
     text.append(f"\nrunner   {printable(record.runner)}")
     try:
         if listed.sweep is not None:

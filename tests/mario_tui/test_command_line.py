@@ -263,7 +263,7 @@ def test_the_list_has_fractions_the_best_evaluation_and_the_options(
     made.write_record(record)
     run(["runs"])
     head, row = (line.split() for line in capsys.readouterr().out.splitlines())
-    assert (head[-2:], row[-2:]) == (["RETURN", "BEST"], ["0.470", "3.50"])
+    assert (head[-2:], row[-2:]) == (["RETURN", "BEST"], ["0.470", "2.00"])
     final = FinalEvaluation(
         env_steps=4000, policy_env_steps=2000, episodes=100, clears=1, clear_rate_low=0.002, clear_rate_high=0.05,
         mean_return=Mean(2.5, 2.0, 3.0), results=(Mean(1.5, 1.0, 2.0),), note="no time for more",
@@ -272,7 +272,13 @@ def test_the_list_has_fractions_the_best_evaluation_and_the_options(
     made.write_record(record)
     run(["runs"])
     told, *rows = capsys.readouterr().out.splitlines()
-    assert told.endswith("    BEST  RESULT") and rows[0].endswith("    3.50  2.50 (2.00 to 3.00)")
+    assert told.endswith("    BEST  RESULT") and rows[0].endswith("    2.00  1.50 (1.00 to 2.00)")
+    record.game = "mario"
+    made.write_record(record)
+    run(["runs"])
+    assert capsys.readouterr().out.splitlines()[1].endswith("      3%  1% (0.2% to 5%)")
+    record.game = "snake"
+    made.write_record(record)
     run(["runs", "--json"])
     (listed,) = json.loads(capsys.readouterr().out)
     assert listed["best"] == {

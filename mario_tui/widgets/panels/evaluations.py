@@ -17,9 +17,9 @@ from mario_tui.data.format import (
     distinct,
     is_cleared,
     judged_label,
+    judged_number,
     judged_value,
     number,
-    percent,
     reached,
     result_text,
     short,
@@ -69,7 +69,7 @@ class EvaluationsPanel(Panel):
         shown = evaluations[::-1][:room]
         for event, step in zip(shown, distinct([event.env_steps for event in shown]), strict=True):
             value = _judged(event, outcome)
-            done = percent(value) if is_cleared(outcome) else number(value)
+            done = judged_number(outcome)(value)
             text.append(f"\n{step:>8} {event.episodes:>5} {done:>8} {number(event.mean_return):>8}")
             if event is best:
                 text.append(" ★ best", style="yellow")
