@@ -4,7 +4,7 @@ A copied or unpacked folder belongs to the user too, and could hold any note. So
 sweeps lies outside their folders: which it has made here, and what code their options name; and which folders the user
 trusts. Notes are found by the folder's path, so they are moved and removed with it: another folder that takes its place
 later is another run. Where nobody has removed them, the time at which the folder was created tells; a sweep's have a
-digest.
+digest, too.
 
 Whoever can write a note decides which code is imported: what the user typed now, what a run names that this user's
 program has created or resumed here, and what a file names that lies in a folder which the user trusts. So notes count
@@ -34,7 +34,7 @@ from engine.runtime.formats import parsed_json
 
 RECORD_FILE = "run.json"
 Kind = Literal["runs", "code", "sweeps", "folders", "births"]
-_OF_ONE_FOLDER: tuple[Kind, ...] = ("runs", "code", "folders")
+_OF_ONE_FOLDER: tuple[Kind, ...] = ("runs", "code", "sweeps", "folders")
 _MAX_BYTES = 2**24
 
 

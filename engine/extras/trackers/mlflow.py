@@ -1,15 +1,18 @@
-"""MLflow: `--sinks mlflow`. Writes to the database `mlflow.db` in the run's folder, or to what `MLFLOW_TRACKING_URI`
-names.
+"""MLflow: `--sinks mlflow`. Writes to the database `mlflow.db` in the folder of the sweep or run, or to what
+`MLFLOW_TRACKING_URI` names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from engine.extras.trackers import PROJECT, PolicySink, identity
+from engine.extras.trackers import PROJECT, PolicySink, identity, store_of
 from engine.protocol.messages import Evaluation, Failed, Finished, Progress
 from engine.protocol.sinks import Begin
 from engine.runtime.files import open_regular
@@ -21,27 +24,36 @@ _IDENTITY = "mario_tui.run"
 
 
 class MLflow(PolicySink):
-    """Writes once a second and at each evaluation: a call takes some 40 ms, however many metrics it has."""
+    """Writes once a second and at each evaluation, but less often where that would take a fifth of the time, such as
+    beside many runs of a sweep: a call takes some 40 ms, however many metrics it has."""
 
     def __init__(self) -> None:
         super().__init__()
         self._client: Any = None
         self._id = ""
+        self._lock: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._waiting: list[Any] = []
+        self._next_s = 0.0
         self._status = "KILLED"
 
     def begin(self, run: Begin) -> None:
         super().begin(run)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # to its makers
+        artifacts = None
+        if not (uri := os.environ.get("MLFLOW_TRACKING_URI", "")):
+            store = store_of(run, "mlflow.db", "mlflow.db*", "mlartifacts")
+            self._lock = store.lock
+            artifacts = (store.path.parent / "mlartifacts").as_uri()
+            open_regular(store.path, os.O_RDWR | os.O_CREAT).close()  # it may come from elsewhere, and be a link
+            uri = f"sqlite:///{store.path}"
+        with self._lock():  # MLflow fails on a database that another process is just giving its tables
+            self._begin(run, uri, artifacts)
+
+    def _begin(self, run: Begin, uri: str, artifacts: str | None) -> None:
+        """Find the run or create it. `artifacts`: where those of its experiment must be."""
         from mlflow import MlflowClient
         from mlflow.entities import Param, RunTag
 
-        artifacts = None
-        if not (uri := os.environ.get("MLFLOW_TRACKING_URI", "")):
-            path = Path(run.path) / "mlflow.db"
-            artifacts = (Path(run.path) / "mlartifacts").as_uri()
-            open_regular(path, os.O_RDWR | os.O_CREAT).close()  # it may come from elsewhere, and be a link
-            uri = f"sqlite:///{path}"
         client = MlflowClient(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         experiment = client.get_experiment_by_name(name)
@@ -67,11 +79,11 @@ class MLflow(PolicySink):
 
     def progress(self, progress: Progress) -> None:
         super().progress(progress)
-        self._flush()
+        self._flush_if_due()
 
     def evaluation(self, evaluation: Evaluation) -> None:
         super().evaluation(evaluation)
-        self._flush()
+        self._flush_if_due()
 
     def write_scalars(self, env_steps: int, scalars: dict[str, float]) -> None:
         from mlflow.entities import Metric
@@ -90,9 +102,16 @@ class MLflow(PolicySink):
         super().close()
         if self._client is not None:
             self._flush()
-            self._client.set_terminated(self._id, self._status)
+            with self._lock():
+                self._client.set_terminated(self._id, self._status)
+
+    def _flush_if_due(self) -> None:
+        if (begun_s := time.monotonic()) >= self._next_s:
+            self._flush()
+            self._next_s = time.monotonic() + 4 * (time.monotonic() - begun_s)
 
     def _flush(self) -> None:
         while self._waiting:
-            self._client.log_batch(self._id, metrics=self._waiting[:_MOST_METRICS])
+            with self._lock():
+                self._client.log_batch(self._id, metrics=self._waiting[:_MOST_METRICS])
             del self._waiting[:_MOST_METRICS]

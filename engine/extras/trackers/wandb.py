@@ -1,5 +1,5 @@
-"""Weights & Biases: `--sinks wandb`. Writes to the folder `wandb` in the run's, which `wandb sync` uploads, or with
-`WANDB_MODE=online` to the server as well.
+"""Weights & Biases: `--sinks wandb`. Writes to the folder `wandb` in that of the sweep or run, which `wandb sync`
+uploads, or with `WANDB_MODE=online` to the server as well.
 
 Steps of W&B only grow, but a run may go back to a checkpoint. So the x-axis is a metric, `env_steps`.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.extras.trackers import PROJECT, PolicySink, identity
+from engine.extras.trackers import PROJECT, PolicySink, identity, store_of
 from engine.protocol.messages import Failed, Finished
 from engine.protocol.sinks import Begin
 
@@ -31,17 +31,18 @@ class WandB(PolicySink):
     def begin(self, run: Begin) -> None:
         super().begin(run)
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # to its makers
-        os.environ.setdefault("WANDB_DATA_DIR", str(Path(run.path) / "wandb"))  # for copies of the policy
+        store = store_of(run, "wandb")  # in it are only new folders, and for moments the links of other runs
+        os.environ.setdefault("WANDB_DATA_DIR", str(store.path))  # for copies of the policy
         # It takes settings, such as the server that gets the user's key, from the working directory, which is the
         # run's folder and may come from elsewhere.
         os.chdir("/")
         import wandb
 
-        with _without_links(Path(run.path, "wandb")):
+        with _without_links(store.path):
             self._run = wandb.init(
                 mode=os.environ.get("WANDB_MODE", "offline"),
                 project=os.environ.get("WANDB_PROJECT", PROJECT),
-                dir=run.path,
+                dir=str(store.path.parent),
                 id=f"{run.run}-{identity(run)}",
                 resume="allow",
                 name=run.run,

@@ -36,7 +36,8 @@ from tests.engine.sinks.test_sinks_of_a_run import EPISODE, evaluation, has_ende
 from tests.support.policy_files import shipped
 from tests.support.program import Terminal, json_lines, run_program, wait_until
 
-pytestmark = pytest.mark.process
+# W&B replaces NumPy by a module that loads it later, which processes that have imported it before can't do.
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("executed")]
 
 FAILED = Failed(reason="a bug", traceback="", log_path="", checkpoint=None)
 OFFERED = ("wandb", "mlflow", "trackio")
@@ -52,7 +53,7 @@ TRACKERS = [pytest.param(name, marks=[needs(name), pytest.mark.long]) for name i
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("WANDB_MODE", "WANDB_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "TRACKIO_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -64,14 +65,15 @@ def told(folder: Path, **options: Any) -> Begin:
     return host_events.begin(Run(folder), make_config({"game": "snake", **options}), created_at=1.0)
 
 
-def write(name: str, begin: Begin, *events: Any) -> None:
-    """As a host does that takes these events and ends, but not before the sink has begun."""
+def write(name: str, begin: Begin, *events: Any, place: Path | None = None) -> None:
+    """As a host does that takes these events and ends, but not before the sink has begun. `place`: the folder of its
+    store; None: the run's."""
     said: list[Any] = []
     sinks = Dispatcher({name: ForeignSink(name)}, log=lambda *line: said.append(line))
     sinks.begin(begin)
     for event in events:
         sinks.put(event)
-    wait_until(lambda: has_begun(name, Path(begin.path)), "a run of the tracker")
+    wait_until(lambda: has_begun(name, place or Path(begin.path)), "a run of the tracker")
     sinks.close()
     assert said == []
 
@@ -82,7 +84,7 @@ def has_begun(name: str, folder: Path) -> bool:
         return True
     with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as database:
         try:
-            (runs,) = database.execute("SELECT COUNT(*) FROM runs").fetchone()
+            (runs,) = database.execute("SELECT COUNT(*) FROM runs WHERE status = 'RUNNING'").fetchone()
         except sqlite3.OperationalError:  # there is no such table yet, or it is locked
             return False
     return bool(runs)
