@@ -489,13 +489,13 @@ async def test_numbers_of_a_loop_are_compared_like_others(reporter: mario_tui.Re
     usual = ["Mean return", "Evaluated return", "TD loss", "Q estimate", "Environment steps/s"]
     async with app.run_test(size=(120, 40)) as pilot:
         screen = await compared(app, pilot)
-        assert titles(screen) == [*usual, "approx_kl"]  # the other run has a loss
+        await until(pilot, lambda: titles(screen) == [*usual, "approx_kl"], "all charts: the other run has a loss")
         kl = screen.plots()[-1]
         await until(pilot, lambda: "0.250" in str(kl.render()), "the number")
         reporter.progress(env_steps=20, evaluation=7.5, **{f"n{i}": i for i in range(30)})
         await until(pilot, lambda: len(titles(screen)) == 5 + 32, "all that a loop may name")
         assert titles(screen).count("evaluation") == 1 and "7.5" not in text(screen, "compare-evaluation")
-        assert screen.query_one("#grid").max_scroll_y > 0
+        await until(pilot, lambda: screen.query_one("#grid").max_scroll_y > 0, "more than fits")
         screen.go_to(screen.plots()[-1])
         await until(pilot, lambda: "29" in str(screen.plots()[-1].render()), "a chart that has come into sight")
         screen.go_to(kl)
