@@ -105,6 +105,7 @@ COMMANDS = {
     "serve": Command(
         "mario_tui.extras.serve", "serve_parser", "", "the terminal UI in a browser; --host ADDRESS, --port N"
     ),
+    "mcp": Command("mario_tui.extras.mcp", "mcp_parser", "", "a server of the Model Context Protocol, for assistants"),
     "completion": Command(
         f"{_OWN}.completion", "completion_parser", "SHELL", "script for the completion of bash, zsh or fish"
     ),

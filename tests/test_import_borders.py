@@ -62,7 +62,19 @@ def test_every_imported_package_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     options = [
         project["optional-dependencies"][name]
-        for name in ("hub", "mlflow", "onnx", "optuna", "parquet", "pictures", "ray", "trackio", "video", "wandb")
+        for name in (
+            "hub",
+            "mcp",
+            "mlflow",
+            "onnx",
+            "optuna",
+            "parquet",
+            "pictures",
+            "ray",
+            "trackio",
+            "video",
+            "wandb",
+        )
     ]
     declared = {normal(re.split("[^A-Za-z0-9._-]", entry)[0]) for entry in sum(options, start=project["dependencies"])}
     foreign = set(imported_packages()) - set(sys.stdlib_module_names) - {"engine", "mario_tui"}

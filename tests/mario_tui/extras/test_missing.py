@@ -18,6 +18,7 @@ NEED: dict[str, list[tuple[str, ...]]] = {
     "distill": [("distill", "mario-1-1")],
     "event_files": [("attach", "events"), ("attach", "./later"), ("export", "one")],
     "export": [("export", "one")],
+    "mcp": [("mcp",)],
     "serve": [("serve",)],
     "sweeps": [("sweep", "--seeds", "2"), ("sweep", "status")],
 }
