@@ -79,6 +79,17 @@ a terminal, an account or a network.
 - Stop only what you started: give your runs a `--tag`, and list them with `mario-tui runs --json --filter '#TAG'`.
 - `--name`, `--tag` and `--note` let a person find an experiment; `mario-tui` shows it live, in a terminal.
 
+## Tools instead of command lines
+
+`mario-tui mcp` (extra `mcp`) is a server of the Model Context Protocol. In the configuration of its client:
+
+```json
+{{"mcpServers": {{"mario-tui": {{"command": "mario-tui", "args": ["mcp", "--run-dir", "/home/me/runs"]}}}}}}
+```
+
+Its tools list, compare, follow, evaluate and wait for the runs in that folder. With `--allow-start` two more start and
+control them, and [name no code, file or address](security.md).
+
 ## Commands
 
 {commands}

@@ -82,7 +82,7 @@ class Tools:
                     process.kill()
         output, problems = (text.decode(errors="replace") for text in reading.result())
         if process.returncode and not (output and "wait" in words):
-            raise ToolError((problems.splitlines() or ["failed"])[-1].removeprefix("mario-tui: ").removeprefix("error: "))
+            raise ToolError((problems.splitlines() or ["failed"])[-1].removeprefix("mario-tui: error: "))
         return output
 
     async def _json(self, context: Context, *words: str) -> Any:
