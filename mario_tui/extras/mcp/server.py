@@ -130,7 +130,7 @@ class Tools:
         """JSON Schema of each option that `start` takes."""
         return {name: each for name, each in options_schema()["properties"].items() if name in accepted()}
 
-    async def evaluate(self, context: Context, policy: str, episodes: Count = 20, fresh: bool = True) -> Answer:
+    async def evaluate(self, context: Context, policy: str, episodes: Count = 20, fresh: bool = False) -> Answer:
         """Rates and means of a policy, by its name or that of its run. fresh: episodes that its run never had."""
         which = policy if has_card(policy) else str(self._found(policy).path)
         return {"result": await self._json(context, "eval", which, f"--episodes={episodes}", *["--fresh"] * fresh)}

@@ -76,7 +76,7 @@ async def test_it_looks_at_runs_and_by_default_no_tool_changes_anything(tmp_path
         assert (await assistant.ask("log_end", name="one", newest=2))["lines"] == ["line 298", "line 299"]
         assert (await assistant.ask("wait", name="other", seconds=9))["ended"][0]["status"] == 1
         (policy,) = (await assistant.ask("list_policies", game="snake"))["policies"]
-        assert (await assistant.ask("evaluate", policy=policy["name"], episodes=1, fresh=False))["result"]["episodes"]
+        assert (await assistant.ask("evaluate", policy=policy["name"], episodes=1))["result"]["episodes"]
         assert "learning_rate" in (schema := await assistant.ask("option_schema"))
         assert not {"rom", "run_dir", "initial_policy", "sinks", "ray", "env_import"} & {*schema}
 
