@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -100,11 +101,13 @@ class MarioPolicy:
 
 
 class MarioRelay:
-    """Plays each stage with the first policy that was trained on it, others with the last one. Each begins with a full
-    stack of the stage's frames, as it did in training. Raises `UserError` for policies that can't take turns."""
+    """Plays each stage with the policies trained on it, a life each in turns, since one would lose its next
+    life at the same place; stages of none with the last policy. Each begins with a full stack of the stage's frames, as
+    it did in training. Raises `UserError` for policies that can't take turns."""
 
     def __init__(self, policies: Sequence[MarioPolicy]) -> None:
         self._policies, self._now = policies, policies[-1]
+        self._begun = Counter[str]()
         self.hold = self._now.hold
         seen = {(policy.hold, dataclasses.replace(policy.view, brightness="gray")) for policy in policies}
         if len(seen) > 1:
@@ -119,11 +122,14 @@ class MarioRelay:
         return self._now.view
 
     def begin(self, seed: int) -> None:
+        self._begun.clear()
         for policy in self._policies:
             policy.begin(seed)
 
     def enter(self, stage: str) -> bool:
-        self._now = next((policy for policy in self._policies if stage in policy.stages), self._policies[-1])
+        trained = [policy for policy in self._policies if stage in policy.stages] or self._policies[-1:]
+        self._now = trained[self._begun[stage] % len(trained)]
+        self._begun[stage] += 1
         return True
 
     def choose(self, obs: NDArray[np.uint8]) -> None:
