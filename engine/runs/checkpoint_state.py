@@ -24,7 +24,7 @@ from engine.runs.checkpoints import POLICY_FILE, CheckpointError, Manifest, chec
 from engine.runs.replay_file import check_replay
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime.files import read_bounded
-from engine.runtime.formats import TensorEntry
+from engine.runtime.formats import TensorEntry, uncollected
 from engine.runtime.stored_arrays import (
     LARGEST_COUNT,
     LARGEST_OBSERVATION,
@@ -206,7 +206,10 @@ def read_state(folder: Path) -> CheckpointState:
     """Reads `state.json` of a checkpoint. Raises `CheckpointError` if it is missing or damaged."""
     path = folder / STATE_FILE
     with reading(path):  # msgspec's own decoder doesn't read -Infinity, the best return of no episode
-        return msgspec.convert(json.loads(read_bounded(path, _MAX_STATE_BYTES)), CheckpointState)
+        content = read_bounded(path, _MAX_STATE_BYTES)
+        with uncollected():
+            found = json.loads(content)
+        return msgspec.convert(found, CheckpointState)
 
 
 _SLOTS = ("step", "exp_avg", "exp_avg_sq")

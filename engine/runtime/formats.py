@@ -30,8 +30,8 @@ def uncollected() -> Iterator[None]:
     recursion: a finaliser that the collector called down there would fail halfway."""
     with _UNCOLLECTED:
         enabled = gc.isenabled()
-        gc.disable()
         try:
+            gc.disable()
             yield
         finally:
             if enabled:

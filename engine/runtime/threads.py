@@ -251,7 +251,7 @@ def _end(begin: list[SimpleQueue[Work | None]]) -> None:
 
 
 class GraceTime:
-    """Grace time for watched processes: whatever stalled the watcher (a suspended machine, say) stalled them, too.
+    """Grace time for what is watched: whatever stalled the watcher (a suspended machine, say) stalled that, too.
 
     Args:
         limit_s: seconds of silence that the watcher allows.
@@ -270,7 +270,7 @@ class GraceTime:
     def granted(self, stalled_s: float) -> bool:
         """Return whether the watched still have time, given that the watcher was stalled for `stalled_s` seconds."""
         now = time.monotonic()
-        if stalled_s > self._limit_s / 4:
+        if stalled_s > max(1.0, self._limit_s / 4):
             self._until = now + self._limit_s
         return now <= self._until
 

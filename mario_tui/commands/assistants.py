@@ -87,8 +87,8 @@ a terminal, an account or a network.
 {{"mcpServers": {{"mario-tui": {{"command": "mario-tui", "args": ["mcp", "--run-dir", "/home/me/runs"]}}}}}}
 ```
 
-Its tools list, compare, follow, evaluate and wait for the runs in that folder. With `--allow-start` two more start and
-control them, and [name no code, file or address](security.md).
+Its tools list, compare, follow, evaluate and wait for the runs in that folder. With `--allow-start` there
+are two more, which start and control runs; [options that can name code, a file or an address](security.md) are refused.
 
 ## Commands
 

@@ -25,7 +25,7 @@ from engine.runs.run import Run, RunRecord, read_annotation
 from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.data.differences import matches, options_of, text_of, words_of
-from mario_tui.data.format import fitted, judged_best, judged_number, judged_result, number, outcome_of, within
+from mario_tui.data.format import fitted, judged_best, judged_number, judged_result, number, outcome_of_record, within
 from mario_tui.data.run_status import RunStatus
 
 _ABOUT = (
@@ -105,7 +105,7 @@ def _print_table(records: Sequence[tuple[Run, RunRecord]], folders: Sequence[str
     out."""
     results, bests = list[str](), list[str]()
     for _, record in records:
-        outcome = outcome_of(record.game)
+        outcome = outcome_of_record(record)
         shown = judged_number(outcome)
         results.append("" if record.result is None else within(judged_result(outcome, record.result), shown))
         bests.append("–" if record.best is None else shown(judged_best(outcome, record.best)))

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from rich.cells import cell_len, set_cell_size
 
 from engine.config.game import GAMES, game_of
+from engine.config.reading import ReportedLoop
 from engine.protocol.messages import Episode, Evaluation, Hello, Progress
 from engine.protocol.outcome import Outcome
 from engine.protocol.results import BestEvaluation, FinalResult, Interval, TaskScore
+from engine.runs.run import RunRecord
 
 
 def number(value: float | None) -> str:
@@ -180,6 +182,11 @@ def outcome_of(game: str) -> Outcome:
     """Return what the episodes of a game yield; nothing besides return and length if this version doesn't know the
     game."""
     return game_of(game).outcome if game in GAMES else Outcome()
+
+
+def outcome_of_record(record: RunRecord) -> Outcome:
+    """As `outcome_of`. A reported loop may yield anything, which its record does not say: its return counts."""
+    return Outcome() if record.runner == ReportedLoop.runner else outcome_of(record.game)
 
 
 def is_cleared(outcome: Outcome) -> bool:

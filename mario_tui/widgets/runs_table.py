@@ -34,7 +34,7 @@ from mario_tui.data.format import (
     judged_result,
     moment,
     number,
-    outcome_of,
+    outcome_of_record,
     percent,
     result_text,
     short,
@@ -66,7 +66,7 @@ def _mean(listed: Listed) -> float:
 
 def _result(listed: Listed) -> Text:
     """The result of a finished run; of others the best evaluation so far, and the word for it."""
-    record, outcome = listed.record, outcome_of(listed.record.game)
+    record, outcome = listed.record, outcome_of_record(listed.record)
     shown = judged_number(outcome)
     if record.result is not None and record.result.episodes:
         return right(within(judged_result(outcome, record.result), shown), _RESULT_WIDTH)
@@ -77,7 +77,7 @@ def _result(listed: Listed) -> Text:
 
 def _reached(listed: Listed) -> float:
     """Return what `_result` shows."""
-    result, best, outcome = listed.record.result, listed.record.best, outcome_of(listed.record.game)
+    result, best, outcome = listed.record.result, listed.record.best, outcome_of_record(listed.record)
     if result is not None and (reached := judged_result(outcome, result)) is not None:
         return reached.mean
     return float("-inf") if best is None else judged_best(outcome, best)
@@ -300,9 +300,9 @@ def describe(listed: Listed) -> Text:
     text.append(f"\nepisodes {short(record.episodes)}, in {duration(record.wall_s)}")
     text.append(f"\nreturn   {number(record.mean_return)}")
     if record.result is not None:
-        text.append(f"\nresult   {printable(result_text(outcome_of(record.game), record.result))}")
+        text.append(f"\nresult   {printable(result_text(outcome_of_record(record), record.result))}")
     elif record.best is not None:
-        outcome = outcome_of(record.game)
+        outcome = outcome_of_record(record)
         best = judged_number(outcome)(judged_best(outcome, record.best))
         text.append(f"\nbest     {judged_label(outcome)} {best}, the most in its evaluations")
     text.append(f"\nrunner   {printable(record.runner)}")

@@ -88,7 +88,7 @@ def _without_links(folder: Path) -> Iterator[None]:
             ends = done.wait(_LINKS_EVERY_S)
             for path in folder.rglob("*.log"):
                 if path.is_symlink():
-                    path.unlink()
+                    path.unlink(missing_ok=True)  # another run of the sweep may have been first
 
     thread = threading.Thread(target=remove, daemon=True)
     thread.start()

@@ -101,9 +101,9 @@ class MarioPolicy:
 
 
 class MarioRelay:
-    """Plays each stage with the policies trained on it, a life each in turns, since one would lose its next
-    life at the same place; stages of none with the last policy. Each begins with a full stack of the stage's frames, as
-    it did in training. Raises `UserError` for policies that can't take turns."""
+    """Plays each stage with the policies trained on it, a life each in turns, since the same policy would lose its next
+    life at the same place; stages that none was trained on with the last policy. Each begins with a full stack of the
+    stage's frames, as it did in training. Raises `UserError` for policies that can't take turns."""
 
     def __init__(self, policies: Sequence[MarioPolicy]) -> None:
         self._policies, self._now = policies, policies[-1]
@@ -210,7 +210,7 @@ class MarioGame:
         self._lanes.reseed(0, seed)
         frames = self._lanes.reset()
         self._player.begin(seed)
-        self._attempt, self._cleared = b"", np.zeros(1, np.int64)
+        self._attempt, self._cleared = [-1, -1, 0], np.zeros(1, np.int64)
         self._enter()
         self._stack, self._is_new = FrameStack(self._seen(frames), self._lanes.spec.stack), False
         self._ticks = 0
@@ -237,11 +237,11 @@ class MarioGame:
         return None
 
     def _enter(self) -> None:
-        """Tell the player if a stage begins."""
+        """Tell the player if a stage begins, also again after a lost life; not if a life was won."""
         ram = self._lanes.emulator.ram[0]
-        attempt = ram[[WORLD, STAGE, LIVES]].tobytes()
-        if attempt != self._attempt:
-            self._attempt = attempt
+        (*before, had), (*stage, lives) = self._attempt, map(int, ram[[WORLD, STAGE, LIVES]])
+        self._attempt = [*stage, lives]
+        if stage != before or (lives != had and (lives - had) % 256 != 1):
             self._is_new = self._player.enter(f"{ram[WORLD] + 1}-{ram[STAGE] + 1}")
 
     def _seen(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -4,6 +4,7 @@ are those that users know. Texts of runs are data: they are in results alone, cu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -59,8 +60,12 @@ def checked(options: dict[str, Value]) -> list[str]:
     return as_arguments(given)
 
 
-def _told(fields: Answer) -> Answer:
-    return {name: shortened(printable(each), 500) if isinstance(each, str) else each for name, each in fields.items()}
+def _told(said: Any) -> Any:
+    if isinstance(said, dict):
+        return {name: _told(each) for name, each in said.items()}
+    if isinstance(said, list):
+        return [*map(_told, said)]
+    return shortened(printable(said), 500) if isinstance(said, str) else said
 
 
 class Tools:
@@ -71,7 +76,7 @@ class Tools:
     async def _ask(self, context: Context, *words: str) -> str:
         """What the program prints. Raises `ToolError` with the line of its refusal."""
         program, begun = (sys.executable, "-P", "-m", "mario_tui", *words, *self._where), time.monotonic()
-        async with self._at_once:
+        async with contextlib.nullcontext() if "wait" in words else self._at_once:
             process = await asyncio.create_subprocess_exec(*program, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
             reading = asyncio.ensure_future(process.communicate())
             try:
@@ -86,7 +91,7 @@ class Tools:
         return output
 
     async def _json(self, context: Context, *words: str) -> Any:
-        return json.loads(await self._ask(context, *words, "--json"), object_hook=_told)
+        return _told(json.loads(await self._ask(context, *words, "--json")))
 
     def _found(self, name: str) -> Any:
         known: list[Any] = [*list_runs(self._run_dir), *list_sweeps(self._run_dir)]
@@ -105,7 +110,8 @@ class Tools:
         """A run: state, progress, options, best, result and its newest evaluations."""
         path = str(self._found(name).path)
         every = await self._json(context, "runs", "--evaluations", f"--filter={path}")
-        run: Answer = next(each for each in every if each["path"] == path)
+        if (run := next((each for each in every if each["path"] == path), None)) is None:
+            raise ToolError(f"{name}: no run; of a sweep, sweep_status tells")
         return {**run, "evaluations": run["evaluations"][-newest:]}
 
     async def sweep_status(self, context: Context, name: Name) -> Answer:
@@ -115,12 +121,12 @@ class Tools:
     async def alerts(self, context: Context, name: Name, newest: Count = 20) -> Answer:
         """What was found to be wrong with a run, or with the runs of a sweep."""
         lines = (await self._ask(context, "alerts", str(self._found(name).path), "--json")).splitlines()
-        return {"alerts": [json.loads(line, object_hook=_told) for line in lines[-newest:]]}
+        return {"alerts": [*map(_told, map(json.loads, lines[-newest:]))]}
 
     async def log_end(self, context: Context, name: Name, newest: Count = 50) -> Answer:
         """The last lines of a run's log."""
         lines = (await self._ask(context, "logs", str(self._found(name).path))).splitlines()
-        return {"lines": [shortened(printable(line), 500) for line in lines[-newest:]]}
+        return {"lines": _told(lines[-newest:])}
 
     async def list_policies(self, context: Context, game: str) -> Answer:
         """Policies trained on a game (mario, snake, tetris, gym), which `evaluate` takes by name."""

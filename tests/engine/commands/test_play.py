@@ -24,6 +24,7 @@ from engine.games.mario.actions import STAGES
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.played_game import MarioGame, MarioPerson, MarioPolicy, MarioRelay, mario_of_policy
+from engine.games.mario.rules import LIVES
 from engine.games.mario.task import MarioTask
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
@@ -244,6 +245,10 @@ def test_in_a_relay_the_policies_that_know_a_stage_play_one_life_each() -> None:
     game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", at_random)
     for attempts in (2, 3):  # a game has another life, the next game begins with the first policy again
         game.begin(1, 0, None)
+        game._lanes.emulator.ram[0, LIVES] += 1  # one that is won does not begin the stage again
+        for _ in range(20):
+            assert game.tick() is None
+        assert len(at_random.first) == len(at_random.order) == (1 if attempts == 2 else 3)
         while len(at_random.first) < attempts:
             assert game.tick() is None
     assert [stage for stage, _ in at_random.first] == ["1-1"] * 3
