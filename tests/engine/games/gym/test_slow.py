@@ -105,13 +105,13 @@ def test_a_close_that_hangs_does_not_cost_the_run_its_result(tmp_path: Path) -> 
 @pytest.mark.parametrize("workers", ["none", pytest.param("2", marks=pytest.mark.long)])
 def test_a_program_that_stands_still_for_longer_than_the_limit_goes_on(workers: str, tmp_path: Path) -> None:
     """One that is suspended, say: its calls have had no time either."""
-    options = ("--game", SLOW, "--env-args", '{"step": 2.0}', "--env-workers", workers, "--step-timeout", "4")
+    options = ("--game", SLOW, "--env-args", '{"step": 1.0}', "--env-workers", workers, "--step-timeout", "3")
     with headless(*options, "--burnin", "2", "--steps", "4", "--eval-every", "0", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
         stopped = processes_of(tmp_path)
         for each in stopped:
             each.suspend()
-        time.sleep(6)
+        time.sleep(5)
         for each in stopped:
             each.resume()
         assert not [event for event in rest_of(process) if "no answer" in str(event) or "restart" in str(event)]
