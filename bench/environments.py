@@ -7,13 +7,13 @@ The best of many evaluations is partly luck. So when one reaches RETURN, its pol
 (`mario-tui eval --fresh`) while the run goes on, and only a mean of RETURN there ends it. A run that ends at its
 `--steps` judges its best policy itself. The table has for each seed the minutes and steps of the policy that was judged
 last, that mean with its 95 % interval, and the mean return of 100 episodes of training, as papers count it. Minutes
-count from the start of the program, including all evaluations. Unknown options are passed to the run, such as `--preset
-minatar-paper`. The CSV has all evaluations of all seeds, and is written anew after each; the columns `fresh_…` are
-empty where no policy was judged.
+count from the start of the program, without evaluations (of processor time, the seconds that these took are left out:
+bind the run to one free core). Unknown options are passed to the run, such as `--preset minatar-paper`. The CSV has all
+evaluations of all seeds, and is written anew after each; the columns `fresh_…` are empty where no policy was judged.
 
 With `--zoo`, each seed is followed by a run of Stable-Baselines3's DQN with the settings of RL Baselines3 Zoo
-(`bench.zoo`), both for the zoo's number of steps unless `--steps` says another. It is judged alike; its minutes leave
-out evaluations. The last rows have the medians over seeds.
+(`bench.zoo`), both for the zoo's number of steps unless `--steps` says another. It is judged alike. The last rows have
+the medians over seeds.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Point:
 def train(learner: str, command: list[str], env: str, seed: int, reach: float, run_dir: str) -> list[Point]:
     """Train until the run is done, or until a policy reaches a return on fresh episodes; returns its evaluations."""
     points, returns, begun = dict[int, Point](), deque[float](maxlen=_EPISODES), time.monotonic()
+    evaluated_s = 0.0
     judge: subprocess.Popen[str] | None = None
     fresh = [PROGRAM, "eval", "latest", "--run-dir", run_dir, "--fresh", "--json"]
     judges_itself = True
@@ -85,8 +86,9 @@ def train(learner: str, command: list[str], env: str, seed: int, reach: float, r
                 judges_itself = event.get("episodes", _EPISODES) >= _EPISODES
             elif event["event"] == "evaluation":
                 trained = statistics.mean(returns) if returns else math.nan
-                minutes = event.get("minutes", (time.monotonic() - begun) / 60)
-                cpu_minutes = event["cpu_minutes"] if "cpu_minutes" in event else _cpu_minutes(run.pid)
+                evaluated_s += event.get("seconds", 0.0)
+                minutes = event.get("minutes", (time.monotonic() - begun - evaluated_s) / 60)
+                cpu_minutes = event.get("cpu_minutes", _cpu_minutes(run.pid) - evaluated_s / 60)
                 at = event["env_steps"]
                 points[at] = Point(env, seed, minutes, at, trained, event["mean_return"], learner=learner,
                                    cpu_minutes=cpu_minutes)  # fmt: skip
