@@ -111,7 +111,7 @@ def test_a_program_that_stands_still_for_longer_than_the_limit_goes_on(workers: 
         stopped = processes_of(tmp_path)
         for each in stopped:
             each.suspend()
-        time.sleep(5)
+        time.sleep(5)  # the standstill itself: longer than the limit
         for each in stopped:
             each.resume()
         assert not [event for event in rest_of(process) if "no answer" in str(event) or "restart" in str(event)]
