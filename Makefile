@@ -39,7 +39,7 @@ check: $(DEV_INSTALLED)  ## format, lint, types, import contracts, documentation
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m pytest -q -n 0 tests/test_docs.py tests/test_budget.py
+	@$(BIN)/python -m pytest -q -n 0 tests/test_docs.py tests/test_tables.py tests/test_budget.py
 
 format: $(DEV_INSTALLED)
 	@$(BIN)/ruff format .

@@ -216,7 +216,7 @@ def minatar_rates(rows: Rows) -> str:
     )
 
 
-ZOO_SEEDS = {"CartPole-v1": SEEDS[:3], **dict.fromkeys(("LunarLander-v3", "MountainCar-v0", "Acrobot-v1"), SEEDS[:1])}
+ZOO_SEEDS = {"CartPole-v1": SEEDS, **dict.fromkeys(("LunarLander-v3", "MountainCar-v0", "Acrobot-v1"), SEEDS[:1])}
 
 
 def zoo(rows: Rows) -> str:
@@ -228,8 +228,9 @@ def zoo(rows: Rows) -> str:
             runs = runs_of(rows, "seed", seeds, env=env, learner=learner)
             last = [next(row for row in reversed(run) if row["fresh_return"]) for run in runs.values()]
             judged = [[float(row[f"fresh_{name}"]) for name in ("return", "low", "high")] for row in last]
-            cells.append(", ".join(f"{mean:.0f} ({low:.0f} to {high:.0f})" for mean, low, high in judged))
-        lines.append((env, ", ".join(seeds), *cells))
+            each = [f"{mean:.0f} ({low:.0f} to {high:.0f})" for mean, low, high in judged]
+            cells.append(f"{each[0]} with each seed" if len(each) > len(set(each)) == 1 else ", ".join(each))
+        lines.append((env, seeds[0] if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}", *cells))
     return markdown(("environment", "seeds", "mario-tui, defaults", "Stable-Baselines3 2.9, DQN of its zoo"), lines)
 
 
