@@ -27,7 +27,7 @@ ENDLESS = (*SNAKE, "--steps", "100000000", "--eval-every", "0", "--save-every", 
 RUNNERS = {
     "parallel": ("--runner", "parallel", "--num-processes", "2"),
     "ddp": ("--runner", "ddp", "--num-processes", "2"),
-    "apex": ("--runner", "apex", "--num-actors", "2"),
+    "apex": ("--runner", "apex", "--num-actors", "2", "--actors-ahead", "100"),  # short runs would end without updates
 }
 RAY = (*RUNNERS["apex"], "--ray", "local")
 

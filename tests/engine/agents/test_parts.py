@@ -87,10 +87,10 @@ def test_the_loss_of_means_is_the_huber_loss() -> None:
 def test_an_agent_learns_the_quantiles_of_a_return() -> None:
     """Of returns uniform in [0, 10], whose fractions 1/8, 3/8, 5/8, 7/8 lie at 1.25, 3.75, 6.25, 8.75."""
     torch.manual_seed(0)
-    networks = [make_network("mlp", 1, (1,), 2, head=Head(4)) for _ in range(2)]
+    networks = [make_network("mlp-128", 1, (1,), 2, head=Head(4)) for _ in range(2)]
     agent = DoubleDQN(*networks, device=CPU, learning_rate=3e-3, precision="float32", tau=1.0, sync_every=9)
     random = np.random.default_rng(0)
-    for number in range(1500):
+    for number in range(600):
         agent.learning_rate = 3e-3 / (1 + number / 100)
         obs = np.ones((256, 1, 1), np.float32)
         returns = random.uniform(0, 10, 256).astype(np.float32)

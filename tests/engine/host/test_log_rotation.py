@@ -28,7 +28,7 @@ class Chatty(Corridor):
         if Chatty.steps <= 20:
             print("x" * 2**20)
         elif Chatty.steps == 21:
-            while not os.path.exists("run.log.1"):
+            while os.path.exists("run.log") and not os.path.exists("run.log.1"):  # not where it tells its spaces
                 time.sleep(0.01)
         elif Chatty.steps >= 40:
             raise RuntimeError("out of luck")

@@ -268,10 +268,10 @@ def test_an_environment_that_has_changed_since_is_refused(change: dict[str, Any]
 def test_a_picture_that_does_not_come_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(workers_module, "_SLOW_S", 0.0)
     lanes = lanes_of(SQUARES)
     assert isinstance(lanes, GymLanes)
     come = threading.Event()
-    monkeypatch.setattr(workers_module, "_SLOW_S", 0.0)
     monkeypatch.setattr(lanes._lanes[0]._env.unwrapped, "render", lambda: come.wait())
     with caplog.at_level(logging.WARNING, "engine"), ThreadPoolExecutor(1) as pool:
         drawn = pool.submit(lanes.screen, 0)
@@ -286,11 +286,11 @@ def test_a_picture_that_does_not_come_is_told(
 def test_a_close_that_hangs_is_told(
     way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(workers_module, "_SLOW_S", 0.0)
     lanes = lanes_of(CRASHING, 2, env_args='{"whole": 0}')
     assert isinstance(lanes, GymLanes)
     steps(lanes, 0, 3)
     closed = threading.Event()
-    monkeypatch.setattr(workers_module, "_SLOW_S", 0.0)
     monkeypatch.setattr(lanes._lanes[1]._env.unwrapped, "close", lambda: closed.wait())
     with caplog.at_level(logging.WARNING, "engine"), ThreadPoolExecutor(1) as pool:
         done = pool.submit(lanes.close if way == "at the end" else lambda: steps(lanes, 0, 1))
