@@ -184,6 +184,7 @@ _POLL_S = 0.1
 _UNKILLABLE_S = 30.0
 """After that, a process that the kernel can't end yet is left to it."""
 _pipe: int | None = None
+_starting = threading.Lock()
 _takes = False
 
 
@@ -204,10 +205,17 @@ def take_children(*, marked: bool = False) -> None:
 
 
 def start_keeper() -> None:
-    """Called before a user's code runs. Does nothing in a process that has not taken its children, or has a keeper."""
+    """Called before a user's code runs. Does nothing in a process that has not taken its children, or has a keeper.
+
+    Threads that come meanwhile wait: what they fork would hold the keeper's pipe, or that on which it is started.
+    """
+    with _starting:
+        if _takes and _pipe is None:
+            _start_keeper()
+
+
+def _start_keeper() -> None:
     global _pipe
-    if not _takes or _pipe is not None:
-        return
     reading, _pipe = os.pipe()
     session = os.getpid() if os.getsid(0) == os.getpid() else 0
     command = [sys.executable, "-P", "-m", __name__, os.environ[_VARIABLE], str(session)]

@@ -266,15 +266,24 @@ LET_GO = threading.Event()
 
 class Slow(gymnasium.Env[Any, Any]):
     """Shows the share of its `length` steps; the last one succeeds with action 1. Calls take seconds, and the one in
-    `hang` (`make`, `close`, `reset 1`, or the number of a step) never returns."""
+    `hang` (`make`, `close`, `reset 1`, or the number of a step) never returns. `forks`: whether `make` does."""
 
     metadata = {"render_modes": []}
     observation_space = spaces.Box(0, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
     def __init__(
-        self, step: float = 0.0, reset: float = 0.0, make: float = 0.0, length: int = 10, hang: str = ""
+        self,
+        step: float = 0.0,
+        reset: float = 0.0,
+        make: float = 0.0,
+        length: int = 10,
+        hang: str = "",
+        forks: bool = False,
     ) -> None:
+        if forks:
+            (child := multiprocessing.get_context("fork").Process()).start()
+            child.join()
         self._step_s, self._reset_s, self._length, self._hang = step, reset, length, hang
         self._taken = self._begun = 0
         self._takes("make", make)

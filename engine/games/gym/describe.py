@@ -208,8 +208,11 @@ def _clock() -> NDArray[np.float64]:
 
 def _speed(asked: tuple[str, str, str, bool], calls: _Calls) -> Speed:
     """Play a reset and 32 steps, or as many as there is time for. An environment that waits is also played in two
-    threads at the same time, which must see the same."""
+    threads at the same time, which must see the same. One that forks is not: threads that fork may hang (what one has
+    forked keeps open the pipe on which another's `subprocess` waits for its program's start)."""
     env, env_args, env_import, _ = asked
+    forks = list[None]()
+    os.register_at_fork(before=lambda: forks.append(None))
 
     def played(made: gymnasium.Env[Any, Any], most: int = 32) -> list[Any]:
         """What is seen."""
@@ -236,7 +239,7 @@ def _speed(asked: tuple[str, str, str, bool], calls: _Calls) -> Speed:
         return Speed()
     after, waits, threads = global_random_state(), computed_s < taken_s / 2, False
     draws = not all(np.array_equal(array, after[name]) for name, array in before.items())
-    if waits and not draws:
+    if waits and not draws and not forks:
         with contextlib.suppress(Exception, SystemExit), ThreadPoolExecutor(2) as pool:
             both = [pool.submit(lambda: played(_open(calls, env, env_args, env_import), len(alone))) for _ in range(2)]
             threads = all(each.result() == alone[: len(each.result())] for each in both)

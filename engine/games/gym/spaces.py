@@ -148,7 +148,7 @@ class Speed(msgspec.Struct, frozen=True, omit_defaults=True):
     waits: bool = False
     """Whether it waits for something, most of this time, instead of computing."""
     threads: bool = False
-    """Whether two in two threads, at the same time, play as one does."""
+    """Whether two in two threads, at the same time, play as one does, and it does not fork."""
     draws: bool = False
     """Whether it draws from `random` or `numpy.random`."""
 

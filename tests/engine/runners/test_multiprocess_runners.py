@@ -83,7 +83,8 @@ def test_networks_play_and_value_in_evaluation_mode_and_learn_in_training_mode(r
     options = {**RUNNERS, "single": (), "ray": RAY}[runner]
     events = train(
         tmp_path, "--game", "gym:CartPole-v1", "--network", "drops:Net", *options, "--parallel-envs", "4",
-        "--burnin", "100", "--steps", "1000", "--eval-every", "500", "--eval-episodes", "4", "--restarts", "0",
+        "--burnin", "100", "--steps", "1000", "--replay-ratio", "1", "--eval-every", "500", "--eval-episodes", "4",
+        "--restarts", "0",
     )  # fmt: skip
     assert events[-1]["event"] == "summary" and events[-1]["updates"] > 0
     assert any(event["event"] == "evaluation" for event in events)
@@ -122,7 +123,7 @@ def test_all_processes_have_the_buffers_of_one(runner: str, tmp_path: Path) -> N
     }[runner]  # fmt: skip
     events = train(
         tmp_path, "--game", "gym:CartPole-v1", "--network", "buffers:Net", "--normalize", *options, "--eval-every", "0",
-        "--parallel-envs", "4", "--burnin", "100", "--steps", "1500", "--restarts", "0",
+        "--parallel-envs", "4", "--burnin", "100", "--steps", "1000", "--replay-ratio", "1", "--restarts", "0",
     )  # fmt: skip
     policy = load_file(checkpoint_of(events) / POLICY_FILE)
     learner = policy["network.layers.1.num_batches_tracked"].item()

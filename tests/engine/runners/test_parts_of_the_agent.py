@@ -28,7 +28,7 @@ from tests.support.runners import RAY, RUNNERS, train
 PARTS = ("--quantiles", "5", "--noisy", "--munchausen", "0.9")
 SMALL = (
     "--game", "snake", "--board", "4x4", "--no-amp", "--batch-size", "32", "--burnin", "100", "--buffer-size", "4000",
-    "--parallel-envs", "4", "--eval-episodes", "2", "--final-episodes", "0", "--restarts", "0",
+    "--replay-ratio", "1", "--parallel-envs", "4", "--eval-episodes", "2", "--final-episodes", "0", "--restarts", "0",
 )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def test_every_runner_trains_resumes_and_evaluates_every_part(runner: str, tmp_p
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "runner", ["ddp", *(pytest.param(name, marks=pytest.mark.long) for name in ("single", "parallel", "apex", "ray"))]
+    "runner", ["single", *(pytest.param(name, marks=pytest.mark.long) for name in ("parallel", "ddp", "apex", "ray"))]
 )
 def test_the_vectors_of_power_iteration_travel_with_the_weights_in_every_runner(runner: str, tmp_path: Path) -> None:
     options = {**RUNNERS, "single": (), "ray": RAY}[runner]

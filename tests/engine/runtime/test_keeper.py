@@ -84,3 +84,25 @@ def test_the_children_of_a_users_own_process_are_left_to_it(tmp_path: Path) -> N
     finally:
         for child in children:
             child.kill()
+
+
+FORKING_THREADS = """
+import os, sys, threading, time
+from engine.runtime.processes import start_keeper, take_children
+take_children()
+together = threading.Barrier(16)
+def work():
+    together.wait()
+    start_keeper()
+    if os.fork() == 0:
+        time.sleep(10_000)
+threads = [threading.Thread(target=work) for _ in range(16)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+os._exit(0)
+"""
+
+
+def test_threads_that_fork_at_once_have_one_keeper_which_ends_what_they_have_forked(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FORKING_THREADS], cwd=tmp_path, check=True, start_new_session=True)
+    nobody_is_left(tmp_path)

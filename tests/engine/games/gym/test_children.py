@@ -35,7 +35,7 @@ from tests.support.runners import RAY, RUNNERS
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize("method", ["program", "fork", "spawn"])
+@pytest.mark.parametrize("method", ["program", "fork", pytest.param("spawn", marks=pytest.mark.long)])
 @pytest.mark.parametrize("runner", ["single", pytest.param("apex", marks=pytest.mark.long)])
 def test_an_environment_may_end_its_child_by_sigterm(method: str, runner: str, tmp_path: Path) -> None:
     options = ("--game", SERVED, "--env-args", json.dumps({"method": method}), "--runner", runner, "--steps", "400")
@@ -160,7 +160,9 @@ def simulators(folder: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("method", [pytest.param("program", marks=pytest.mark.long), "session", "fork"])
+@pytest.mark.parametrize(
+    "method", [*(pytest.param(each, marks=pytest.mark.long) for each in ("program", "fork")), "session"]
+)
 def test_a_child_that_is_not_closed_ends_with_an_evaluation_and_a_film(method: str, tmp_path: Path) -> None:
     run_program("--no-ui", *unclosed(method), "--steps", "200", "--burnin", "100", cwd=tmp_path)
     run_program("eval", "latest", "--episodes", "2", cwd=tmp_path)

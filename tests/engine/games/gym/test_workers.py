@@ -100,6 +100,8 @@ def test_environments_are_measured_before_the_run() -> None:
 
     waiting = measured(SLOW, step=0.01)
     assert waiting.waits and waiting.threads and not waiting.draws and waiting.step_s >= 0.01
+    forking = measured(SLOW, step=0.01, forks=True)
+    assert forking.waits and not forking.threads
     assert measured(DRAWING).draws
     assert not measured(SQUARES).waits
     with pytest.raises(ConfigError, match="--env-workers must be auto, none, threads or a number from 1 to 256, got"):

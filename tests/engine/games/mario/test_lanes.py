@@ -64,7 +64,7 @@ def test_compiled_and_reference_steppers_are_equal(task: MarioTask) -> None:
     assert assert_equal_play(MarioLanes(task, 3, seed=5), stepped(task, 3, 5), 150) > 0
 
 
-@pytest.mark.parametrize("stage", ["1-1", "2-2", "4-4"])
+@pytest.mark.parametrize("stage", ["1-1", *(pytest.param(stage, marks=pytest.mark.long) for stage in ("2-2", "4-4"))])
 def test_nes_py_plays_the_same_game(stage: str) -> None:
     task = MarioTask(stage=stage, actions="simple", swim_strokes=True, sticky=0.25, stall_steps=10)
     native, nes_py = (MarioLanes(task, 2, seed=6, threads=2, emulator=name) for name in ("native", "nes-py"))
