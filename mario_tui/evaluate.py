@@ -103,9 +103,7 @@ def _warn(warnings: Sequence[str]) -> None:
 
 
 def _at_the_same_time(
-    wanted: Sequence[WantedEvaluation],
-    on_episode: Callable[[Episode], object],
-    on_warning: Callable[[str], object],
+    wanted: Sequence[WantedEvaluation], on_episode: Callable[[Episode], object], on_warning: Callable[[str], object]
 ) -> list[tuple[Evaluated | Failed, list[Episode]]]:
     """The results and their episodes, in their order. `on_episode` and `on_warning` are called from threads."""
     processes = min(len(wanted), available_cores())

@@ -16,14 +16,8 @@ from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
-from rich.progress import (
-    BarColumn,
-    TaskProgressColumn,
-    TextColumn,
-)
-from rich.progress import (
-    Progress as Bars,
-)
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+from rich.progress import Progress as Bars
 from rich.table import Column
 from rich.text import Text
 

@@ -23,14 +23,7 @@ from engine.errors import RemovedError, UserError
 from engine.host.client import HostProcess
 from engine.host.preflight import check_start
 from engine.runs.checkpoints import OnProgress, committed, read_manifest
-from engine.runs.lookup import (
-    HUB,
-    find_source,
-    how_to_name,
-    options_of_policy,
-    with_located_policy,
-    with_pinned_policy,
-)
+from engine.runs.lookup import HUB, find_source, how_to_name, options_of_policy, with_located_policy, with_pinned_policy
 from engine.runs.marks import check_code, is_run, mark_own, was_created_here
 from engine.runs.registry import create_run, discard_run, list_records, name_error
 from engine.runs.run import CONFIG_FILE, Annotation, Run, read_config, write_annotation

@@ -32,14 +32,7 @@ from engine.agents.exploration import greedy
 from engine.agents.graphed_steps import GraphedSteps
 from engine.agents.layout import as_input, autocast, flattened, parts_of, placed
 from engine.agents.munchausen import Munchausen
-from engine.agents.networks import (
-    Normalized,
-    OfRawNumbers,
-    buffers_of,
-    for_learning,
-    inner_of,
-    set_gamma,
-)
+from engine.agents.networks import Normalized, OfRawNumbers, buffers_of, for_learning, inner_of, set_gamma
 from engine.agents.noisy import draw_noise, noisy_layers, view_of
 from engine.agents.optimisers import SLOTS, Adam
 from engine.agents.spectral import spectral_layers

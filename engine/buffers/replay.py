@@ -237,13 +237,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """
 
     def __init__(
-        self,
-        shape: ReplayShape,
-        *,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_annealing: float = 1e-5,
-        **options: Any,
+        self, shape: ReplayShape, *, alpha: float = 0.6, beta: float = 0.4, beta_annealing: float = 1e-5, **options: Any
     ) -> None:
         super().__init__(shape, **options)
         self._use(PrioritizedSampler(self.storage, alpha=alpha, beta=beta, beta_annealing=beta_annealing))

@@ -201,9 +201,7 @@ def profile(config: RunConfig, folder: Path, plan: Plan, log: Callable[[str], No
         log(f"{confirmed.gain.ratio:.2f} times as fast")
     name = f"{config.game}-{config.task_label}-{time.strftime('%Y%m%d-%H%M%S')}"
     return Profiled(
-        run=name,
-        report=markdown(name, base, trials, confirmed),
-        figures=figures(name, base, trials, confirmed),
+        run=name, report=markdown(name, base, trials, confirmed), figures=figures(name, base, trials, confirmed)
     )
 
 

@@ -38,10 +38,7 @@ class CommonOptions:
     """
 
     game: str = option(
-        "mario",
-        "run",
-        "game to train on; it decides which other options there are, and their defaults",
-        choices=GAMES,
+        "mario", "run", "game to train on; it decides which other options there are, and their defaults", choices=GAMES
     )
     runner: str = option(
         next(iter(RUNNERS)),
@@ -49,13 +46,7 @@ class CommonOptions:
         "; ".join(f"{info.name}: {info.help}" for info in RUNNERS.values()),
         choices=tuple(RUNNERS),
     )
-    num_processes: int = option(
-        2,
-        "run",
-        "processes that play and learn (workers or ranks)",
-        low=1,
-        high=256,
-    )
+    num_processes: int = option(2, "run", "processes that play and learn (workers or ranks)", low=1, high=256)
     num_actors: int = option(2, "run", "actor processes", low=1, high=1024)
     ray: str = option(
         "none",
@@ -126,10 +117,7 @@ class CommonOptions:
     )
     n_step: int = option(5, "learning", "steps in the n-step return", low=1, high=64)  # trial
     sync_every: int = option(
-        1,
-        "learning",
-        "learner updates between target-network updates; above 1 --tau is 1 unless it is given",
-        low=1,
+        1, "learning", "learner updates between target-network updates; above 1 --tau is 1 unless it is given", low=1
     )
     pull_every: int | None = option(
         None,
@@ -212,16 +200,10 @@ class CommonOptions:
         high=0.95,
     )
     actors_ahead: int = option(
-        2_000,
-        "learning",
-        "environment steps that actors may run ahead of the replay ratio before they wait",
-        low=1,
+        2_000, "learning", "environment steps that actors may run ahead of the replay ratio before they wait", low=1
     )
     learner_ahead: int = option(
-        0,
-        "learning",
-        "environment steps that the learner may run ahead of the replay ratio before it waits",
-        low=0,
+        0, "learning", "environment steps that the learner may run ahead of the replay ratio before it waits", low=0
     )
     amp: bool = option(True, "learning", "mixed precision if it is faster on this device")
 

@@ -51,10 +51,7 @@ RUNNERS = {
     info.name: info
     for info in (
         RunnerInfo(
-            name="single",
-            help="one process",
-            member="player",
-            options=_EACH_LEARNS | {"guide", "checkpoint_replay"},
+            name="single", help="one process", member="player", options=_EACH_LEARNS | {"guide", "checkpoint_replay"}
         ),
         RunnerInfo(
             name="parallel",

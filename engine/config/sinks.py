@@ -29,10 +29,7 @@ class Tracker:
 
 POLICY = ":policy"
 """Behind the name of a tracker: at its end, the run's policy goes there too."""
-_MLFLOW = Tracker(
-    ("mlflow", "sqlalchemy", "alembic"),
-    ("MLFLOW_TRACKING_URI", "sqlite:///{}/mlflow.db"),
-)
+_MLFLOW = Tracker(("mlflow", "sqlalchemy", "alembic"), ("MLFLOW_TRACKING_URI", "sqlite:///{}/mlflow.db"))
 _WANDB = Tracker(("wandb",))
 TRACKERS: Mapping[str, Tracker] = {
     "mlflow": _MLFLOW,

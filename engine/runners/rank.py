@@ -282,11 +282,7 @@ class Rank:
 
 
 def join_ranks(
-    start: Start,
-    shared_state: SharedState,
-    mailbox: FrameMailbox,
-    rendezvous: Rendezvous,
-    log: Callable[[str], None],
+    start: Start, shared_state: SharedState, mailbox: FrameMailbox, rendezvous: Rendezvous, log: Callable[[str], None]
 ) -> Rank:
     """Build rank `start.index` > 0, and wait until all ranks have formed a group."""
     actor_learner = ActorLearner(start, shared_state, mailbox, log, AllreduceDQN)

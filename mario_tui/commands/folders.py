@@ -36,8 +36,7 @@ def folders_parser(name: str) -> argparse.ArgumentParser:
 
 def _rename_parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="mario-tui rename",
-        description="Rename a run or a sweep. One that trains must be stopped before.",
+        prog="mario-tui rename", description="Rename a run or a sweep. One that trains must be stopped before."
     )
     parser.add_argument("run", metavar="RUN", help="name or path of a run or a sweep, or latest")
     parser.add_argument("name", metavar="NEW", help="its new name")

@@ -221,10 +221,7 @@ def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> Non
         + ("; if omitted, the included policy for --game and --stage" if nargs == "?" else "; several in one table"),
     )
     parser.add_argument(
-        "--epsilon",
-        type=within("--epsilon", 0, 1),
-        metavar="E",
-        help="fraction of random actions (default: 0)",
+        "--epsilon", type=within("--epsilon", 0, 1), metavar="E", help="fraction of random actions (default: 0)"
     )
     parser.add_argument(
         "--sticky-actions",

@@ -124,11 +124,7 @@ def _without_policy() -> dict[str, CommandOption]:
 
 
 def _order(
-    options: argparse.Namespace,
-    game: str,
-    names: Iterable[str],
-    policy: Path | None = None,
-    others: Sequence[str] = (),
+    options: argparse.Namespace, game: str, names: Iterable[str], policy: Path | None = None, others: Sequence[str] = ()
 ) -> PlayOrder:
     return PlayOrder(
         policy=None if policy is None else str(policy),

@@ -22,17 +22,7 @@ from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage, attach
 from engine.host.run_state import MAX_LOGS, RunState
 from engine.protocol.commands import Command
-from engine.protocol.messages import (
-    Episode,
-    Event,
-    Failed,
-    Finished,
-    Frame,
-    Hello,
-    KeptEvent,
-    Log,
-    Progress,
-)
+from engine.protocol.messages import Episode, Event, Failed, Finished, Frame, Hello, KeptEvent, Log, Progress
 from engine.runs.recording import read_recording
 from engine.runs.run import Run, RunRecord
 from mario_tui.data.format import counted

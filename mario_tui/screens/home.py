@@ -147,7 +147,7 @@ class HomeScreen(TableScreen[list[Listed]]):
         if alerts := sum(bool(listed.record.alert) for listed in runs):
             parts.append(f"{alerts} with alerts")
         if table.wanted:
-            parts.append(f"{table.row_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
+            parts.append(f"{table.shown_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
         if table.marked:
             hidden = table.hidden_marks
             keys = ", ".join(f"{self.mario.key(f'home.{name}')} {name}" for name in _OF_MARKED)

@@ -23,18 +23,7 @@ from engine.config.command_line import command_line
 from engine.config.reading import NOT_TRAINED, rounded_up, tasks_of, what_it_obeys
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.protocol.commands import (
-    Checkpoint,
-    Command,
-    Evaluate,
-    Pause,
-    Render,
-    Resume,
-    Save,
-    Set,
-    Stop,
-    Tunable,
-)
+from engine.protocol.commands import Checkpoint, Command, Evaluate, Pause, Render, Resume, Save, Set, Stop, Tunable
 from engine.protocol.messages import Changed, Episode, Failed, Progress, State
 from engine.protocol.outcome import Outcome
 from engine.protocol.results import Evaluated

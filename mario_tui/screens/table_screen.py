@@ -138,7 +138,7 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
         self.table.move_cursor(row=0)
 
     def action_last(self) -> None:
-        self.table.move_cursor(row=self.table.row_count - 1)
+        self.table.to_last()
 
     def action_mark(self) -> None:
         self.table.toggle_mark()

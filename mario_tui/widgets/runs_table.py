@@ -188,8 +188,8 @@ class RunsTable(MarkedTable[Listed]):
         return runs[at + by] if at is not None and 0 <= at + by < len(runs) else None
 
     def matches(self, row: Listed) -> bool:
-        if row.member_of and row.member_of not in self._unfolded and not self.wanted:
-            return False
+        if not self.wanted:
+            return not row.member_of or row.member_of in self._unfolded
         text = f"{text_of(row.run, row.record, row.annotation)} {row.status}"
         return matches(words_of(self.wanted), text, lambda: options_of(row.run))
 

@@ -212,10 +212,7 @@ class _Compiled:
     """A function to be compiled, or loaded from the cache, when its address is needed."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        types: tuple[Type, ...],
-        entry: Callable[[Module, Definition, Any], None],
+        self, function: Callable[..., Any], types: tuple[Type, ...], entry: Callable[[Module, Definition, Any], None]
     ) -> None:
         keep_source(function)
         self._function, self._types, self._entry = function, types, entry

@@ -3,15 +3,7 @@
 from engine.console.cartridge import Cartridge, CartridgeError, load_cartridge
 from engine.console.nes.console import NesBatch, make_rom, remember
 from engine.console.nes.cpu import frame_function
-from engine.console.nes.layout import (
-    CANVAS_SIZE,
-    DRAW,
-    DRAW_NOTHING,
-    MEMORY_BYTES,
-    ROM,
-    STATE_WORDS,
-    draw_rows,
-)
+from engine.console.nes.layout import CANVAS_SIZE, DRAW, DRAW_NOTHING, MEMORY_BYTES, ROM, STATE_WORDS, draw_rows
 
 __all__ = [
     "CANVAS_SIZE",

@@ -42,25 +42,14 @@ _LEFT_TO_INTERPRETER = frozenset(
         decode.POLL_WHILE_CLEAR,
     )
 )
-_TRANSFERS = {
-    decode.TAX: (A, X),
-    decode.TXA: (X, A),
-    decode.TAY: (A, Y),
-    decode.TYA: (Y, A),
-    decode.TSX: (SP, X),
-}
+_TRANSFERS = {decode.TAX: (A, X), decode.TXA: (X, A), decode.TAY: (A, Y), decode.TYA: (Y, A), decode.TSX: (SP, X)}
 _STEPS = {decode.INX: (X, 1), decode.INY: (Y, 1), decode.DEX: (X, -1), decode.DEY: (Y, -1)}
 _FLAGS = {decode.CLC: (CARRY, "0"), decode.SEC: (CARRY, "1"), decode.CLV: (OVERFLOW, "0")}
 _LOADS = {decode.LDA: A, decode.LDX: X, decode.LDY: Y}
 _STORES = {decode.STA: A, decode.STX: X, decode.STY: Y}
 _COMPARISONS = {decode.CMP: A, decode.CPX: X, decode.CPY: Y}
 _LOGIC = {decode.AND: "and", decode.ORA: "or", decode.EOR: "xor"}
-_SHIFTS_OF_A = {
-    decode.ASL_A: decode.ASL,
-    decode.LSR_A: decode.LSR,
-    decode.ROL_A: decode.ROL,
-    decode.ROR_A: decode.ROR,
-}
+_SHIFTS_OF_A = {decode.ASL_A: decode.ASL, decode.LSR_A: decode.LSR, decode.ROL_A: decode.ROL, decode.ROR_A: decode.ROR}
 
 
 def is_translated(instruction: Instruction) -> bool:

@@ -179,14 +179,7 @@ class TaughtTask:
 
 
 def task_lanes(
-    name: str,
-    student: Mapping[str, Any],
-    lanes: int,
-    *,
-    seed: int,
-    threads: int,
-    restart: bool,
-    **options: Any,
+    name: str, student: Mapping[str, Any], lanes: int, *, seed: int, threads: int, restart: bool, **options: Any
 ) -> Lanes:
     """Lanes of a stage or a board that show what the student sees."""
     task = {game_of(student["game"]).tasks: name}

@@ -25,11 +25,7 @@ GET_S = 10.0
 """Seconds to get a reply that has come."""
 _LOAD_EVERY_S = 3.0
 _WITHOUT_HEAD = "resume with --ray none or on another cluster"
-_HEALTH = {
-    "health_check_initial_delay_ms": 1000,
-    "health_check_period_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
+_HEALTH = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
 """How soon a local cluster notices a lost node; with Ray's defaults after 15 s."""
 
 

@@ -136,13 +136,7 @@ class GymLanes(Lanes):
 
 
 def of_run(
-    config: RunConfig,
-    lanes: int,
-    *,
-    threads: int,
-    seed: int,
-    device: object = None,
-    evaluation: bool = False,
+    config: RunConfig, lanes: int, *, threads: int, seed: int, device: object = None, evaluation: bool = False
 ) -> GymLanes:
     """Make the lanes of a run; see `engine.envs.factory.MakeLanes`. Frames are arrays wherever the run learns."""
     options = options_of(config)

@@ -76,11 +76,7 @@ class CompiledStepper:
             self.set_start(index, start)
         self.start_choices = all_starts(console.lanes, len(starts))
         self._scratch = [
-            (
-                np.zeros(CANVAS_SIZE, np.uint16),
-                np.zeros(STATE_WORDS, np.int64),
-                np.zeros(MEMORY_BYTES, np.uint8),
-            )
+            (np.zeros(CANVAS_SIZE, np.uint16), np.zeros(STATE_WORDS, np.int64), np.zeros(MEMORY_BYTES, np.uint8))
             for _ in range(max(1, min(console.threads, console.lanes // _LANES_PER_THREAD)))
         ]
         self._open()

@@ -15,13 +15,7 @@ from engine.games.mario.task import STALL_STEPS, MarioTask
 
 
 def of_run(
-    config: RunConfig,
-    lanes: int,
-    *,
-    threads: int,
-    seed: int,
-    device: object = None,
-    evaluation: bool = False,
+    config: RunConfig, lanes: int, *, threads: int, seed: int, device: object = None, evaluation: bool = False
 ) -> MarioLanes:
     """Make the lanes of a run; see `engine.envs.factory.MakeLanes`. Frames are arrays wherever the run learns."""
     options = options_of(config)
@@ -93,10 +87,7 @@ def make_eval_task(config: RunConfig) -> MarioTask:
     """The Mario task on which a run is evaluated."""
     conditions = config.eval_conditions
     return dataclasses.replace(
-        make_task(config),
-        sticky=conditions.sticky_actions,
-        noop_min=conditions.noop_min,
-        noop_max=conditions.noop_max,
+        make_task(config), sticky=conditions.sticky_actions, noop_min=conditions.noop_min, noop_max=conditions.noop_max
     )
 
 

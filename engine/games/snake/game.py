@@ -30,7 +30,7 @@ class Snake(BoardGame):
     presets = {
         "snake-12x12": Preset(
             "fills 75 of 100 boards after an hour", {"game": "snake", "runner": "single", "steps": 6_000_000}
-        ),
+        )
     }
     lanes = "engine.games.snake.factory:of_run"
     played_options: ClassVar[Mapping[str, CommandOption]] = {}

@@ -56,10 +56,7 @@ class TetrisOptions(GameOptions):
         roles=("task", "network"),
     )
     curriculum_steps: int = option(
-        100_000,
-        "environment",
-        "environment steps per phase; the second half blends in the next phase",
-        low=1,
+        100_000, "environment", "environment steps per phase; the second half blends in the next phase", low=1
     )
     afterstates: bool = option(
         True,

@@ -155,15 +155,7 @@ class TetrisLanes(TensorLanes):
             (self.lanes, self.frame_shape[0], self.height * self.width), dtype=torch.uint8, device=self.device
         )
         piece, upcoming = (self._take(draw[:, nth : nth + 1], self._left)[0] for nth in range(2))
-        now = (
-            self._columns,
-            piece,
-            upcoming,
-            self._left,
-            self._lines,
-            self._clock,
-            self._return,
-        )
+        now = (self._columns, piece, upcoming, self._left, self._lines, self._clock, self._return)
         packed = torch.zeros((self.lanes, 1), dtype=torch.int64, device=self.device)
         return self._begin(~self._never, draw, now, packed, board)
 

@@ -92,10 +92,7 @@ def turned(columns: Sequence[int], drop: Drop, by: int) -> Drop | None:
     """
     old, new = _offset(drop.piece, drop.rotation), _offset(drop.piece, (drop.rotation + by) % ROTATIONS)
     wanted = Drop(
-        drop.piece,
-        (drop.rotation + by) % ROTATIONS,
-        drop.column + new[0] - old[0],
-        max(0, drop.row + new[1] - old[1]),
+        drop.piece, (drop.rotation + by) % ROTATIONS, drop.column + new[0] - old[0], max(0, drop.row + new[1] - old[1])
     )
     for aside in (0, -1, 1, -2, 2):
         there = wanted._replace(column=wanted.column + aside)

@@ -84,14 +84,7 @@ class Counters:
         self._losses += losses
 
     def report(
-        self,
-        *,
-        state: State,
-        steps: int,
-        updates: int,
-        burnin_left: int,
-        episodes: int | None = None,
-        **numbers: Any,
+        self, *, state: State, steps: int, updates: int, burnin_left: int, episodes: int | None = None, **numbers: Any
     ) -> Progress:
         """A progress report; losses are means since the last report. `steps`, `episodes`: the limits of the run;
         `numbers`: the fields of the report that are not known here."""

@@ -16,14 +16,7 @@ from mario_tui.extras.event_files.files import check_more, event_files, long_eve
 from mario_tui.extras.event_files.history import Columns, History, HistoryBuilder
 from mario_tui.extras.event_files.hparams import MOST_SESSIONS, Session, session_of
 from mario_tui.extras.event_files.others import Other, others_of
-from mario_tui.extras.event_files.records import (
-    HEAD_BYTES,
-    RECORD_BYTES,
-    Checksum,
-    event_in,
-    is_unwritten,
-    length_of,
-)
+from mario_tui.extras.event_files.records import HEAD_BYTES, RECORD_BYTES, Checksum, event_in, is_unwritten, length_of
 from mario_tui.extras.event_files.scan import MOST_BYTES, MOST_SERIES, Scanner, add_event, discards
 
 MOST_IN_ALL = 2_000_000

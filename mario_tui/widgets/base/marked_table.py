@@ -1,21 +1,30 @@
-"""A table with sorting and marks. Only cells whose content has changed are updated."""
+"""A table with sorting and marks. Only cells whose content has changed are updated, and a long table is filled in
+parts, so that keys never wait for it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from rich.text import Text
+from textual import work
 from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import DataTable
+
+from mario_tui.terminal.internals import skip_measuring
 
 _MARK = "◆"
 GAP = 2
 """Cells between two columns."""
 MARK_WIDTH = len(_MARK) + GAP
+_AT_ONCE = 100
+"""Rows that are made before the next key has its turn."""
+_PAUSE_S = 0.01
 
 
 class Keyed(Protocol):
@@ -43,6 +52,15 @@ class Column(Generic[Row]):
     """When it is sorted by this column for the first time."""
 
 
+@dataclass
+class _Shown(Generic[Row]):
+    row: Row
+    content: object
+    """What its cells are made from."""
+    cells: tuple[Text, ...] = ()
+    """None yet, before it is in the table."""
+
+
 class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
     """Subclasses define the columns, and the order of rows that tie in the sort column.
 
@@ -66,10 +84,13 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         """Key of the column, and whether the largest value comes first."""
         self.marked: set[str] = set()
         self._all: list[Row] = []
-        self._shown: dict[str, tuple[Text, ...]] = {}
-        self._made: dict[str, tuple[object, tuple[Text, ...]]] = {}
-        """What each row that is shown was made from, and its cells."""
-        self._columns_shown: list[tuple[str, str, int]] = []
+        self._shown: dict[str, _Shown[Row]] = {}
+        """By key, in their order."""
+        self._waiting: list[str] = []
+        """Keys of the last of these, which are not in the table yet."""
+        self._visible: Sequence[Column[Row]] = ()
+        self._heads: list[tuple[str, str, int]] = []
+        """Key, label and width of each column."""
         self._to_select = ""
 
     # ------------------------------------------------------------------------------------------ for subclasses
@@ -112,6 +133,11 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
     def hidden_marks(self) -> int:
         """Marked rows that are not shown."""
         return len(self.marked.difference(self._shown))
+
+    @property
+    def shown_count(self) -> int:
+        """The number of rows that are shown, also of those that are still to come."""
+        return len(self._shown)
 
     def chosen(self) -> list[Row]:
         """The marked rows in table order; without marks, the one under the cursor."""
@@ -157,6 +183,11 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         self._to_select = key
         self.update_rows()
 
+    def to_last(self) -> None:
+        """Move the cursor to the last row."""
+        self._add(len(self._waiting))
+        self.move_cursor(row=self.row_count - 1)
+
     def sort_by(self, key: str) -> None:
         """Sort by this column; if it is the current one, reverse the order."""
         before, largest_first = self.sorting
@@ -197,51 +228,68 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
 
     def update_rows(self) -> None:
         """Draw what has changed."""
-        columns = self.visible_columns()
+        self._visible = self.visible_columns()
         heads = [("mark", " ", 1)]
-        for column in columns:
+        for column in self._visible:
             arrow = ("▼" if self.sorting[1] else "▲") if column.key == self.sorting[0] else ""
             heads.append((column.key, column.label + arrow, column.width))
-        before = self._made if heads == self._columns_shown else {}
-        self._made = {}
+        are_equal = heads == self._heads
+        before, self._shown, self._heads = self._shown, {}, heads
         for row in self.arranged(filter(self.matches, self._all)):
             content = row.key in self.marked, self.content(row)
-            made = before.get(row.key)
-            self._made[row.key] = made if made and made[0] == content else (content, self._cells(row, columns))
-        rows = {key: cells for key, (_, cells) in self._made.items()}
-        if heads == self._columns_shown and list(rows) == list(self._shown):
-            for key, cells in rows.items():
-                if cells is self._shown[key]:
-                    continue
-                for (column_key, *_), cell, shown in zip(heads, cells, self._shown[key], strict=True):
-                    if cell != shown:
-                        self.update_cell(key, column_key, cell)
+            shown = before.get(row.key) if are_equal else None
+            self._shown[row.key] = shown if shown and shown.content == content else _Shown(row, content)
+        if are_equal and list(self._shown) == list(before):
+            for key, shown in self._shown.items():
+                if shown is not before[key] and before[key].cells:
+                    shown.cells = self._cells(shown.row)
+                    for (column_key, *_), cell, old in zip(heads, shown.cells, before[key].cells, strict=True):
+                        if cell != old:
+                            self.update_cell(key, column_key, cell)
         else:
-            self._rebuild(heads, rows)
-        self._columns_shown, self._shown = heads, rows
-        if self._to_select in rows:
-            self.move_cursor(row=self.get_row_index(self._to_select))
+            self._rebuild(clear_columns=not are_equal)
+        if self._to_select in self._shown:
+            at = list(self._shown).index(self._to_select)
+            self._add(at + 1 - self.row_count)
+            self.move_cursor(row=at)
         if any(row.key == self._to_select for row in self._all):  # of one that the filter hides, nothing is selected
             self._to_select = ""
         self.post_message(self.Changed())
 
-    def _cells(self, row: Row, columns: Sequence[Column[Row]]) -> tuple[Text, ...]:
+    def _cells(self, row: Row) -> tuple[Text, ...]:
         mark = Text(_MARK if row.key in self.marked else " ", style="bold yellow")
-        return mark, *(column.cell(row) for column in columns)
+        return mark, *(column.cell(row) for column in self._visible)
 
-    def _rebuild(self, heads: list[tuple[str, str, int]], rows: dict[str, tuple[Text, ...]]) -> None:
+    def _rebuild(self, *, clear_columns: bool) -> None:
         current, at, scrolled = self._current_key(), self.cursor_row, self.scroll_offset
+        self._waiting = list(self._shown)
         with self.app.batch_update():
-            self.clear(columns=heads != self._columns_shown)
+            self.clear(columns=clear_columns)
             if not self.columns:
-                for key, label, width in heads:
+                for key, label, width in self._heads:
                     self.add_column(Text(label), key=key, width=width)
-            for key, cells in rows.items():
-                self.add_row(*cells, key=key)
-            if rows:
-                row = self.get_row_index(current) if current in rows else min(at, len(rows) - 1)
+            if self._waiting:
+                row = self._waiting.index(current) if current in self._shown else min(at, len(self._waiting) - 1)
+                self._add(max(row, scrolled.y) + _AT_ONCE)
                 self.move_cursor(row=row, scroll=False)
                 self.scroll_to(scrolled.x, scrolled.y, animate=False)
+        if self._waiting:
+            self._fill()
+
+    @work(exclusive=True, group="rows")
+    async def _fill(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(_PAUSE_S)
+            self._add(_AT_ONCE)
+
+    def _add(self, most: int) -> None:
+        """Put so many of the rows that wait into the table."""
+        keys, self._waiting = self._waiting[: max(0, most)], self._waiting[max(0, most) :]
+        for key in keys:
+            shown = self._shown[key]
+            shown.cells = self._cells(shown.row)
+            self.add_row(*shown.cells, key=key)
+        skip_measuring(self)
 
     def _current_key(self) -> str:
         current = self.current()

@@ -22,15 +22,7 @@ from textual.widget import Widget
 from mario_tui.data.chart_files import Line, PictureCurve
 from mario_tui.data.format import fitting
 from mario_tui.widgets.base.panel import LineWidget
-from mario_tui.widgets.charts.axes import (
-    AXIS_NAMES,
-    ChartView,
-    log_ticks,
-    round_ticks,
-    tick_labels,
-    x_text,
-    x_ticks,
-)
+from mario_tui.widgets.charts.axes import AXIS_NAMES, ChartView, log_ticks, round_ticks, tick_labels, x_text, x_ticks
 from mario_tui.widgets.charts.curve import Canvas, Curve, Glyph, gaps_in, reduced
 
 _LABEL = 7

@@ -185,12 +185,7 @@ class WayAdaptation:
         return actions
 
     def _changed(
-        self,
-        actions: NDArray[np.int64],
-        at: int,
-        end: int,
-        failed: NDArray[np.bool_],
-        random: np.random.Generator,
+        self, actions: NDArray[np.int64], at: int, end: int, failed: NDArray[np.bool_], random: np.random.Generator
     ) -> NDArray[np.int64] | None:
         """Actions changed from step `at` on, after which Mario survives step `end` from more of the starts; None if no
         change was found."""
