@@ -398,15 +398,11 @@ class Host:
                 self._alert(rule, text)
 
     def _alert(self, rule: str, text: str) -> None:
-        record, progress = self._files.record, self._state.progress
-        env_steps = 0 if progress is None else progress.env_steps
+        record, progress, run = self._files.record, self._state.progress, self._run
         log.warning("alert: %s", text)
-        record.alerts, record.alert = record.alerts + 1, text
-        self._publish(
-            Alert(
-                at=time.time(), run=self._run.name, path=str(self._run.path), rule=rule, text=text, env_steps=env_steps
-            )
-        )
+        record.alerts, record.alert, record.alert_at = record.alerts + 1, text, time.time()
+        steps = 0 if progress is None else progress.env_steps
+        self._publish(Alert(record.alert_at, run.name, str(run.path), rule, text, env_steps=steps))
         self._write_record()
         self._files.want_history()  # in which `mario-tui alerts` finds it
 

@@ -84,6 +84,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
     """Number of alerts since the host has started the run, or resumed it."""
     alert: str = ""
     """The newest of them."""
+    alert_at: Seconds = 0.0
+    """Its time."""
 
     @property
     def told_state(self) -> State | Literal["stopped"]:

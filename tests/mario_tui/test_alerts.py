@@ -210,9 +210,9 @@ async def test_home_marks_a_sweep_with_the_newest_alert_of_its_runs_and_the_filt
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: table_of(app).listed, "the runs")
         assert not any("!" in state for state in states(app))
-        for number, run in enumerate(of_sweep):
+        for number, run in reversed([*enumerate(of_sweep)]):  # the first one goes on for longer
             record = run.record()
-            record.alerts, record.alert = 1 + number, f"actor {number} was \x1b[2J lost"
+            record.alerts, record.alert, record.alert_at = 1 + number, f"actor {number} was \x1b[2J lost", 1e9 + number
             run.write_record(record)
         await until(pilot, lambda: [state[-1] for state in states(app)].count("!") == 1, "the mark of the sweep")
         table_of(app).select(str(sweep.path))
