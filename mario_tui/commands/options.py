@@ -224,23 +224,17 @@ def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> Non
         "--epsilon", type=within("--epsilon", 0, 1), metavar="E", help="fraction of random actions (default: 0)"
     )
     parser.add_argument(
-        "--sticky-actions",
-        type=within("--sticky-actions", 0, 0.99),
-        metavar="X",
+        "--sticky-actions", type=within("--sticky-actions", 0, 0.99), metavar="X",
         help="probability of repeating the previous action in each frame (default: 0)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--noop-min",
-        type=whole("--noop-min", 0, 255),
-        metavar="N",
+        "--noop-min", type=whole("--noop-min", 0, 255), metavar="N",
         help="minimum number of random no-op frames at the start (default: 0)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--noop-max",
-        type=whole("--noop-max", 0, 255),
-        metavar="N",
+        "--noop-max", type=whole("--noop-max", 0, 255), metavar="N",
         help="maximum number of random no-op frames at the start (default: 30, or --noop-min if that is more)",
-    )
+    )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed", 0, 2**32 - 1), metavar="N", help="random seed (default: 0)")
     add_game_options(parser, played_options())
     add_run_dir(parser)

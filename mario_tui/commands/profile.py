@@ -50,11 +50,9 @@ def profile_parser(game: str = RunConfig.game, runner: str = RunConfig.runner) -
         help="seconds of learning per trial (default: a third of --duration, at least 6)",
     )  # fmt: skip
     group.add_argument(
-        "--report-file",
-        type=Path,
-        metavar="FILE",
+        "--report-file", type=Path, metavar="FILE",
         help="where to write the report, in Markdown (default: print it, and write profile-RUN.md)",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--trace", type=Path, metavar="FILE.json", help="write a two-second trace for https://ui.perfetto.dev"
     )

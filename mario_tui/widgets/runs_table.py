@@ -136,6 +136,18 @@ class RunsTable(MarkedTable[Listed]):
         """Keys of the sweeps whose runs are shown. A filter also finds those of others."""
 
     def filter(self, text: str) -> None:
+        self.workers.cancel_group(self, "filter")
+        if "=" in text or "--" in text:
+            self._filter_by_options(text)
+        else:
+            self.wanted = text
+            self.update_rows()
+
+    @work(group="filter")
+    async def _filter_by_options(self, text: str) -> None:
+        runs = [row.run for row in self.listed]
+        # For thousands of runs it takes seconds, the first time.
+        await asyncio.to_thread(lambda: [*map(options_of, runs)])
         self.wanted = text
         self.update_rows()
 

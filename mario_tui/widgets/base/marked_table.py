@@ -84,13 +84,10 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         """Key of the column, and whether the largest value comes first."""
         self.marked: set[str] = set()
         self._all: list[Row] = []
-        self._shown: dict[str, _Shown[Row]] = {}
-        """By key, in their order."""
-        self._waiting: list[str] = []
-        """Keys of the last of these, which are not in the table yet."""
+        self._shown: dict[str, _Shown[Row]] = {}  # by key, in their order
+        self._waiting: list[str] = []  # keys of the last of these, which are not in the table yet
         self._visible: Sequence[Column[Row]] = ()
-        self._heads: list[tuple[str, str, int]] = []
-        """Key, label and width of each column."""
+        self._heads: list[tuple[str, str, int]] = []  # key, label and width of each column
         self._to_select = ""
 
     # ------------------------------------------------------------------------------------------ for subclasses
