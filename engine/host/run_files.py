@@ -230,7 +230,7 @@ class RunFiles:
         self.record = self._run.record()
         self.record.pid, self.record.state, self.record.reason = os.getpid(), "starting", ""
         self.record.host, self.record.steps, self.record.result = machine_name(), steps, None
-        self.record.alerts, self.record.alert = 0, ""
+        self.record.alerts, self.record.alert, self.record.alert_at = 0, "", 0.0
 
     def overwrite_record(self) -> None:
         """Write the last record on a full disk: over the one before, whose blocks it has. After a crash it is damaged.

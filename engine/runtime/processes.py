@@ -183,7 +183,8 @@ _GRACE_S = 1.0
 _POLL_S = 0.1
 _UNKILLABLE_S = 30.0
 """After that, a process that the kernel can't end yet is left to it."""
-_pipe: int | None = None
+_NONE, _CLOSED = -1, -2
+_pipe = _NONE
 _starting = threading.Lock()
 _takes = False
 
@@ -207,10 +208,11 @@ def take_children(*, marked: bool = False) -> None:
 def start_keeper() -> None:
     """Called before a user's code runs. Does nothing in a process that has not taken its children, or has a keeper.
 
-    Threads that come meanwhile wait: what they fork would hold the keeper's pipe, or that on which it is started.
+    Threads that come meanwhile wait: what they fork would hold the keeper's pipe, or the one on which `subprocess`
+    waits for its start.
     """
     with _starting:
-        if _takes and _pipe is None:
+        if _takes and _pipe == _NONE:
             _start_keeper()
 
 
@@ -233,8 +235,17 @@ def _start_keeper() -> None:
             )
     finally:
         os.close(reading)
-    os.register_at_fork(after_in_child=lambda pipe=_pipe: os.close(pipe))
+    os.register_at_fork(after_in_child=_in_forked_child)
     Finalize(None, _end_children, exitpriority=0)
+
+
+def _in_forked_child() -> None:
+    """The keeper of its parent is its own, too, and must not wait for it."""
+    global _pipe, _starting
+    _starting = threading.Lock()  # another thread may have held it
+    if _pipe != _CLOSED:
+        os.close(_pipe)
+        _pipe = _CLOSED
 
 
 def _end_children() -> None:

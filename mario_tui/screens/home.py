@@ -93,9 +93,10 @@ class HomeScreen(TableScreen[list[Listed]]):
         return self._table
 
     def takes(self, key: Key | Paste) -> bool:
-        """Until the runs are read, keys that may be meant for them wait."""
+        """Until the runs are read, and filtered, keys that may be meant for them wait."""
         without_runs = isinstance(key, Key) and key.key in self._keys_without_runs()
-        return super().takes(key) or (without_runs and self.job is None)
+        is_ready = not self.table.is_filtering or self.focused is self._filter
+        return (is_ready and super().takes(key)) or (without_runs and self.job is None)
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
@@ -130,6 +131,7 @@ class HomeScreen(TableScreen[list[Listed]]):
         """Update the hint: the number of runs, the filter and the marks."""
         if not self.has_read:
             return
+        self.app.call_next(self.mario.deliver)
         table = self.table
         self._preview.show(table.current())
         was_empty = self.has_class("-empty")

@@ -185,5 +185,6 @@ def shown_notices(app: App[Any]) -> list[str]:
 
 
 def skip_measuring(table: DataTable[Any]) -> None:
-    """Leave the cells of new rows unmeasured: for nothing where columns have fixed widths, and most of a row's cost."""
+    """Don't measure the cells of new rows. Where columns have fixed widths, nothing needs it, and it is most of what a
+    row costs."""
     table._new_rows.clear()

@@ -103,6 +103,8 @@ _RESULT_WIDTH = 24
 _GAME_WIDTH = 12
 _LONGEST_NAME = 255
 """Longest folder name; a record may contain any name."""
+_READ_AT_ONCE = 100
+"""Runs whose options are read before the next key has its turn."""
 COLUMNS: tuple[Column[Listed], ...] = (
     Column("state", "state", 10, 64, _state, lambda x: (x.status.rank, not x.record.alert), largest_first=False),
     Column("run", "run", _NAME_WIDTH, 0, _name, lambda x: x.record.name, largest_first=False),
@@ -132,24 +134,40 @@ class RunsTable(MarkedTable[Listed]):
         super().__init__("Runs", id="runs", sorting=("started", True))
         self.wanted = ""
         """Filter: a run is shown if it matches all these words (`mario_tui.data.differences`)."""
+        self._asked = ""
         self._unfolded = set[str]()
         """Keys of the sweeps whose runs are shown. A filter also finds those of others."""
 
     def filter(self, text: str) -> None:
-        self.workers.cancel_group(self, "filter")
-        if "=" in text or "--" in text:
+        self._asked = text
+        if ("=" in text or "--" in text) and len(self.listed) > _READ_AT_ONCE:
             self._filter_by_options(text)
         else:
-            self.wanted = text
-            self.update_rows()
+            self._filter(text)
 
-    @work(group="filter")
+    @property
+    def is_filtering(self) -> bool:
+        """Return whether a filter is still to come, for which options of many runs are read."""
+        return self._asked != self.wanted
+
+    @work(group="filter", exclusive=True)
     async def _filter_by_options(self, text: str) -> None:
-        runs = [row.run for row in self.listed]
-        # For thousands of runs it takes seconds, the first time.
-        await asyncio.to_thread(lambda: [*map(options_of, runs)])
-        self.wanted = text
+        def read(runs: list[Run]) -> None:
+            for run in runs:
+                if self._asked != text:  # what is typed meanwhile reads them
+                    return
+                options_of(run)
+
+        await asyncio.to_thread(read, [row.run for row in self.listed])
+        if self._asked == text:
+            self._filter(text)
+
+    def _filter(self, text: str) -> None:
+        self.wanted = self._asked = text
         self.update_rows()
+
+    def on_unmount(self) -> None:
+        self._asked = self.wanted
 
     def all_columns(self) -> Sequence[Column[Listed]]:
         return COLUMNS

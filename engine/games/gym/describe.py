@@ -81,13 +81,14 @@ def main() -> None:
         answer.close()
         os._exit(0)
 
-    calls = _Calls(question["limit_s"], hangs)
+    calls, forks = _Calls(question["limit_s"], hangs), list[None]()
+    os.register_at_fork(before=lambda: forks.append(None))
     warnings.simplefilter("ignore")
     seed_global_random(0)
     try:
         asked = asked_of(question)
         told = Told(parsed(spaces_of(asked, calls).text()))  # nobody should have to read an answer that is refused
-        told.speed = _speed(asked, calls)
+        told.speed = _speed(asked, calls, forks)
     except ConfigError as error:
         told = Told(failure=error.reason, field=error.field)
         if error.field == "spaces":
@@ -206,13 +207,11 @@ def _clock() -> NDArray[np.float64]:
     return np.array([time.perf_counter() - waited_ns / 1e9, time.process_time()])
 
 
-def _speed(asked: tuple[str, str, str, bool], calls: _Calls) -> Speed:
+def _speed(asked: tuple[str, str, str, bool], calls: _Calls, forks: list[None]) -> Speed:
     """Play a reset and 32 steps, or as many as there is time for. An environment that waits is also played in two
     threads at the same time, which must see the same. One that forks is not: threads that fork may hang (what one has
     forked keeps open the pipe on which another's `subprocess` waits for its program's start)."""
     env, env_args, env_import, _ = asked
-    forks = list[None]()
-    os.register_at_fork(before=lambda: forks.append(None))
 
     def played(made: gymnasium.Env[Any, Any], most: int = 32) -> list[Any]:
         """What is seen."""
@@ -242,7 +241,7 @@ def _speed(asked: tuple[str, str, str, bool], calls: _Calls) -> Speed:
     if waits and not draws and not forks:
         with contextlib.suppress(Exception, SystemExit), ThreadPoolExecutor(2) as pool:
             both = [pool.submit(lambda: played(_open(calls, env, env_args, env_import), len(alone))) for _ in range(2)]
-            threads = all(each.result() == alone[: len(each.result())] for each in both)
+            threads = all(each.result() == alone[: len(each.result())] for each in both) and not forks
     return Speed(step_s=max(0.0, taken_s) / len(alone), waits=waits, threads=threads, draws=draws)
 
 

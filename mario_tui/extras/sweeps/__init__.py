@@ -46,7 +46,9 @@ def _listed_sweep(sweep: Sweep, plan: SweepPlan, runs: Sequence[Listed]) -> List
     is_done = status is RunStatus.FINISHED
     steps = plan.planned * max(record.steps for record in records)
     env_steps = sum(record.env_steps for record in records)
-    alerted = max((each for each in records if each.alert), key=lambda each: each.alert_at, default=None)
+    alerted = max(
+        (each for each in records if each.alert), key=lambda each: (each.alert_at, each.updated_at), default=None
+    )
     record = RunRecord(
         name=sweep.name, game=records[0].game, task=records[0].task, runner="sweep",
         state="finished" if status is RunStatus.STOPPED else cast(State, str(status)),

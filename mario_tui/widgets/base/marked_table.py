@@ -1,5 +1,5 @@
 """A table with sorting and marks. Only cells whose content has changed are updated, and a long table is filled in
-parts, so that keys never wait for it.
+parts, so that keys rarely wait for it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Shown(Generic[Row]):
     content: object
     """What its cells are made from."""
     cells: tuple[Text, ...] = ()
-    """None yet, before it is in the table."""
+    """Empty until it is in the table for the first time."""
 
 
 class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
@@ -185,6 +185,13 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         self._add(len(self._waiting))
         self.move_cursor(row=self.row_count - 1)
 
+    def action_scroll_bottom(self) -> None:
+        self.to_last()
+
+    def action_page_down(self) -> None:
+        self._add(len(self._waiting))
+        super().action_page_down()
+
     def sort_by(self, key: str) -> None:
         """Sort by this column; if it is the current one, reverse the order."""
         before, largest_first = self.sorting
@@ -238,7 +245,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
             self._shown[row.key] = shown if shown and shown.content == content else _Shown(row, content)
         if are_equal and list(self._shown) == list(before):
             for key, shown in self._shown.items():
-                if shown is not before[key] and before[key].cells:
+                if shown is not before[key] and key in self.rows:
                     shown.cells = self._cells(shown.row)
                     for (column_key, *_), cell, old in zip(heads, shown.cells, before[key].cells, strict=True):
                         if cell != old:
@@ -267,7 +274,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
                     self.add_column(Text(label), key=key, width=width)
             if self._waiting:
                 row = self._waiting.index(current) if current in self._shown else min(at, len(self._waiting) - 1)
-                self._add(max(row, scrolled.y) + _AT_ONCE)
+                self._add(max(row, scrolled.y) + max(_AT_ONCE, self.size.height))
                 self.move_cursor(row=row, scroll=False)
                 self.scroll_to(scrolled.x, scrolled.y, animate=False)
         if self._waiting:
@@ -284,7 +291,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         keys, self._waiting = self._waiting[: max(0, most)], self._waiting[max(0, most) :]
         for key in keys:
             shown = self._shown[key]
-            shown.cells = self._cells(shown.row)
+            shown.cells = shown.cells or self._cells(shown.row)
             self.add_row(*shown.cells, key=key)
         skip_measuring(self)
 

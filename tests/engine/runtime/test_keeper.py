@@ -106,3 +106,29 @@ os._exit(0)
 def test_threads_that_fork_at_once_have_one_keeper_which_ends_what_they_have_forked(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FORKING_THREADS], cwd=tmp_path, check=True, start_new_session=True)
     nobody_is_left(tmp_path)
+
+
+GENERATIONS = """
+import os, sys
+from engine.runtime.processes import start_keeper, take_children
+take_children()
+start_keeper()
+def in_child(then):
+    if child := os.fork():
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    then()
+def in_grandchild():
+    assert [os.pread(file, 1, 0) for file in files] == [b"i"] * 9  # that of its parent
+    os._exit(7)
+def open_files():
+    global files
+    files = [os.open(sys.argv[1], os.O_RDONLY) for _ in range(9)]
+    in_child(in_grandchild)
+in_child(open_files)
+"""
+
+
+def test_a_forked_child_closes_the_keepers_pipe_and_its_own_children_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("it")
+    done = subprocess.run([sys.executable, "-c", GENERATIONS, str(tmp_path / "file")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (7, "")

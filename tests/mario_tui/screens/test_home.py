@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from engine.runs.run import Run, make_annotation, read_annotation, write_annotat
 from engine.runs.sweep import Member, SweepPlan, create_sweep
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.train import training_parser
+from mario_tui.data import differences
 from mario_tui.data.form import text_of_value
 from mario_tui.data.keys import keys_in
 from mario_tui.launch import make_plan
@@ -29,6 +31,7 @@ from mario_tui.screens.dashboard import DashboardScreen
 from mario_tui.screens.dialogs import ConfirmScreen, HelpScreen, TextScreen
 from mario_tui.screens.home import HomeScreen
 from mario_tui.screens.new_run import NewRunScreen
+from mario_tui.widgets import runs_table
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import (
     folder_of_runs,
@@ -68,6 +71,38 @@ async def test_a_real_run_is_followed_until_it_is_lost(tmp_path: Path) -> None:
         host.process.kill()
         host.process.wait()
         await until(pilot, lambda: "? lost" in cells(), "the loss")
+
+
+async def test_keys_wait_for_the_options_of_many_runs_by_which_they_are_filtered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of_runs(tmp_path, **{f"run-{number}": "finished" for number in range(5)})  # with seeds 0 to 4
+    monkeypatch.setattr(runs_table, "_READ_AT_ONCE", 2)
+    go_on = threading.Event()
+
+    def options_of(run: Run) -> dict[str, Any]:
+        go_on.wait(PATIENCE_S)
+        return dict(differences.options_of(run))
+
+    monkeypatch.setattr(runs_table, "options_of", options_of)
+    app = MarioApp(run_dir=str(tmp_path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(names(app)) == 5, "the runs")
+        await pilot.press("slash")
+        await until(pilot, lambda: isinstance(app.focused, Input), "the filter")
+        type_at_once(app, *"seed=3", "enter", "A")
+        await until(pilot, lambda: table_of(app).is_filtering and app.focused is table_of(app), "what is read")
+        assert not table_of(app).marked
+        go_on.set()
+        await until(pilot, lambda: table_of(app).marked, "the mark")
+        assert names(app) == ["run-3"] and len(table_of(app).marked) == 1
+        go_on.clear()
+        table_of(app).filter("seed=4")
+        table_of(app).filter("")
+        assert len(names(app)) == 5 and not table_of(app).is_filtering
+        go_on.set()
+        await pilot.pause(0.2)
+        assert len(names(app)) == 5
 
 
 async def test_a_name_may_be_longer_than_the_screen(tmp_path: Path) -> None:

@@ -58,4 +58,14 @@ async def test_a_long_table_is_filled_in_parts_and_keys_reach_all_of_it_meanwhil
         assert selected() == "run-150" and table.row_count < 350
         await until(pilot, lambda: table.row_count == 350, "all rows")
         assert selected() == "run-150"
+        table.show([replace(rows[0], run=Run(tmp_path / "new")), *rows])  # all rows again
+        assert table.row_count < table.shown_count == 351
+        table.toggle_all_marks()
+        assert len(table.marked) == 351
+        await until(pilot, lambda: table.row_count == 351, "all rows")
+        assert all(str(table.get_row_at(at)[0]) == "◆" for at in range(351))
+        table.move_cursor(row=0)
+        table.show(rows)
+        table.action_scroll_bottom()
+        assert (selected(), table.row_count) == ("run-000", 350)
         assert [str(key.value).rpartition("/")[2] for key in table.rows] == [f"run-{n:03}" for n in range(349, -1, -1)]
