@@ -248,8 +248,8 @@ def test_an_environment_with_images_numbers_and_combinations_is_learned(runner: 
     options = {**RUNNERS, "single": ("--runner", "single"), "ray": RAY}[runner]
     done = run_program(
         "--no-ui", "--log-format", "json", "--game", ROOM, "--normalize", *options, "--parallel-envs", "8",
-        "--burnin", "300", "--batch-size", "32", "--replay-ratio", "8", "--steps", "3000", "--eval-every", "3000",
-        "--epsilon-steps", "1500", "--learning-rate", "1e-3", "--final-episodes", "0", cwd=tmp_path,
+        "--burnin", "300", "--batch-size", "32", "--replay-ratio", "4", "--steps", "2000", "--eval-every", "2000",
+        "--epsilon-steps", "800", "--learning-rate", "1e-3", "--final-episodes", "0", cwd=tmp_path,
     )  # fmt: skip
     evaluations = [event for event in json_lines(done.stdout) if event["event"] == "evaluation"]
     assert evaluations[-1]["mean_return"] > 15  # of 20; at random 10
