@@ -21,6 +21,8 @@ _VIEWPORT_Y, _SWIMS, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x0704,
 _GAME_MODE, LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
 _PLAYER_Y, _RIGHT_TURNS, _TURNS = 0x00CE, 0x06D9, 0x06DA
 _AREA_DATA = 0x00E7  # two bytes: where in the cartridge the layout of the current area begins
+_WARP_ZONE = 0x06D6  # not 0 once Mario can go past the last pipe; the world that it leads to begins at _PIPES_SHOWN
+_PIPES_SHOWN = 4
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
 _DEAD, _PLAYS, _DYING = 0x06, 0x08, 0x0B
 FASTEST = 5
@@ -190,7 +192,7 @@ def _change_place(memory: Any, book: Any, x: Any) -> None:
 @kernel("uint8[1], int64[1], int64, int64")
 def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> None:
     """Add one frame to `book`: reward, progress, end of the episode. `ends_at_loops`: a maze that moves Mario back ends
-    it like death."""
+    it like death, as do the pipes of a warp zone, and the way to these is not paid."""
     x, time = _x(memory), _clock(memory)
     moved = x - book[LAST_X]
     looped = -FASTEST <= moved + _LOOP <= FASTEST
@@ -207,9 +209,10 @@ def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> No
     ticked = min(time - book[LAST_CLOCK], 0)
     book[LAST_X], book[LAST_CLOCK] = x, time
     died = _is_dying(memory) or memory[PLAYER_STATE] == _DEAD
-    lost = died or (looped and ends_at_loops)
+    zone = memory[_WARP_ZONE] if ends_at_loops else 0
+    lost = died or (looped and ends_at_loops) or zone >= _PIPES_SHOWN
     book[STEP_CLASSIC] += min(max(moved + ticked - 25 * died, -15), 15)
-    book[STEP_PROGRESS] += progress + ticked - 25 * lost
+    book[STEP_PROGRESS] += (0 if zone else progress) + ticked - 25 * lost
     cleared = _flag_reached(memory)
     if cleared:
         book[CLEARED] = 1

@@ -50,7 +50,8 @@ class MarioTask:
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
             never.
         ends_at_loops: whether an episode ends like death where the mazes of 4-4, 7-4 and 8-4 move Mario back, which
-            the screen does not show. For training; not with `game`.
+            the screen does not show, and at the pipes of a warp zone, to which no way is paid: on x they lie beyond the
+            pipe that leads to the flag. For training; not with `game`.
         view: crop and size of the agent's frames.
     """
 

@@ -16,6 +16,7 @@ from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.task import MarioTask
 
 _STAR, _INVINCIBLE = 0x079F, 35
+_Y, _WARP_ZONE = 0x00CE, 0x06D6
 MAZES = ["4-4", pytest.param("7-4", marks=pytest.mark.long)]
 
 
@@ -80,6 +81,34 @@ def test_in_training_a_maze_that_moves_mario_back_ends_the_episode_like_death(st
         loops += int((looped & (one.book[:, rules.STEP_CLASSIC] > -15)).sum())  # the classic reward knows no maze
         if loops >= 2:
             return
+
+
+def warp_zone_is_reached(*, ends_at_loops: bool, reference: bool = False) -> tuple[list[float], bool]:
+    """The rewards of a Mario who runs above the ceiling of 1-2 past its last pipe, and whether that ends the episode
+    where the pipes of the warp zone come into view."""
+    env, rewards = lanes_in_maze("1-2", ends_at_loops=ends_at_loops, reference=reference), list[float]()
+    env.reset()
+    while True:
+        x = int(x_of(env)[0])
+        for lane in range(env.lanes):
+            env.emulator.poke(lane, _STAR, _INVINCIBLE)
+            if (120 < x < 400 or 2560 < x < 2760) and env.emulator.ram[lane, _Y] > 40:
+                env.emulator.poke(lane, _Y, 0)  # up, and over the last pipe
+        run, jump = 3, 4
+        step = env.step(np.full(env.lanes, jump if 2460 < x < 2610 else run))  # a gap is in the ceiling
+        assert (step.rewards == step.rewards[0]).all()
+        if env.emulator.ram[0, _WARP_ZONE] or rewards:
+            rewards.append(float(step.rewards[0]))
+        if step.terminated[0] or x > 2940:
+            return rewards, bool(step.terminated[0])
+
+
+def test_in_training_a_warp_zone_ends_the_episode_like_death_and_the_way_to_it_is_not_paid() -> None:
+    paid, has_ended = warp_zone_is_reached(ends_at_loops=False)
+    assert not has_ended and sum(paid) > 15
+    unpaid, has_ended = warp_zone_is_reached(ends_at_loops=True)
+    assert has_ended and unpaid[-1] == -1 and max(unpaid[1:]) <= 0
+    assert warp_zone_is_reached(ends_at_loops=True, reference=True) == (unpaid, True)
 
 
 def test_the_classic_reward_does_not_end_at_mazes() -> None:
