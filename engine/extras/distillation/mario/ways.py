@@ -146,7 +146,7 @@ class WayAdaptation:
     def adapted(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Actions [steps] to the flag, changed so that they lead there from as many of the starts as possible."""
         random = np.random.default_rng((self._search.seed, actions.size))
-        best, most, length = actions, 0, actions.size
+        best, most = actions, 0
         lost = np.zeros(len(self._starts), np.bool_)  # starts for which no change was found
         for _ in range(_CHANGES):
             if self._stopped():
@@ -158,7 +158,8 @@ class WayAdaptation:
             if not failed.any():
                 break
             end = int(tried.lengths[failed].min())
-            self._search.on_progress(f"adapting a way, step {end} of {length}")
+            reached = f"from {tried.clears.sum()} of {len(self._starts)} starts it leads to the flag"
+            self._search.on_progress(f"adapting a way: {reached}; step {end}")
             for back in _BACK:
                 if self._stopped():
                     return best
