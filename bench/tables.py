@@ -216,7 +216,7 @@ def minatar_rates(rows: Rows) -> str:
     )
 
 
-ZOO_SEEDS = {"CartPole-v1": SEEDS, "LunarLander-v3": SEEDS, "MountainCar-v0": SEEDS[:3], "Acrobot-v1": SEEDS[:4]}
+ZOO_SEEDS = {"CartPole-v1": SEEDS, "LunarLander-v3": SEEDS, "MountainCar-v0": SEEDS[:4], "Acrobot-v1": SEEDS[:4]}
 
 
 def zoo(rows: Rows) -> str:
