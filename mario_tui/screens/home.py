@@ -149,11 +149,11 @@ class HomeScreen(TableScreen[list[Listed]]):
         if alerts := sum(bool(listed.record.alert) for listed in runs):
             parts.append(f"{alerts} with alerts")
         if table.wanted:
-            parts.append(f"{table.shown_count} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
+            parts.append(f"{table.shown_count:,} match “{table.wanted}” ({self.mario.key('home.clear')}: clear)")
         if table.marked:
             hidden = table.hidden_marks
             keys = ", ".join(f"{self.mario.key(f'home.{name}')} {name}" for name in _OF_MARKED)
-            parts.append(f"{len(table.marked)} marked{f', {hidden} of them filtered out' * bool(hidden)} ({keys})")
+            parts.append(f"{len(table.marked):,} marked{f', {hidden} of them filtered out' * bool(hidden)} ({keys})")
         if (current := table.current()) is not None and current.sweep is not None:
             parts.append(f"{self.mario.key('home.unfold')}: show or hide its runs")
         has_room = self.has_class("-tall") and not self.has_class("-narrow")  # for the details, which tell it
