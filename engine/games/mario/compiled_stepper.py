@@ -33,7 +33,7 @@ from engine.runtime.threads import Crew
 
 # Indices of the kernel's options in one int64 array
 _FRAME_SKIP, _STROKES, _STALL_STEPS, _NOOP_MIN, _STARTS, _STICKY, _STICKY_FRAMES = range(7)
-_WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW = range(7, 11)
+_WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW, _RANDOM_PHASE = range(7, 12)
 _LANES_PER_THREAD = 4
 """To wake more threads takes longer than to step so few lanes: on 16 cores, 32 lanes take 0.97 ms with 8 threads and
 1.82 ms with 16."""
@@ -66,6 +66,7 @@ class CompiledStepper:
                 task.ends_at_loops,
                 restart,
                 draw_rows(DRAW[task.view.brightness], task.view.top, task.view.bottom) if draws else DRAW_NOTHING,
+                task.random_phase,
             ],
             np.int64,
         )
@@ -192,6 +193,9 @@ def _restart(
         state[i] = start_states[start, i]
     for i in range(MEMORY_BYTES):
         memory[i] = start_memories[start, i]
+    if options[_RANDOM_PHASE]:
+        for word in range(rules.PHASE_WORDS):
+            memory[rules.phase_address(word)] = rules.phase_value(word, _next_draw(book))
     for frame in range(frames):
         kind = options[_DRAW] if frame == frames - 1 else np.int64(DRAW_NOTHING)
         _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)

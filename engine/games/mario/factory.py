@@ -79,6 +79,7 @@ def make_task(config: RunConfig) -> MarioTask:
         sticky=options.sticky_actions,
         sticky_frames=options.sticky_frames,
         noop_max=options.noop_max,
+        random_phase=options.random_phase,
         view=VIEWS[options.observation],
     )
 

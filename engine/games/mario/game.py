@@ -105,8 +105,9 @@ class Mario(Game):
             raise ConfigError("frame_skip", f"must be at least 2 with --swim-strokes, got {options.frame_skip}")
         if options.guide and whole_game:
             raise ConfigError("guide", f"must be 0 with --stage game, got {options.guide:g}")
-        if options.guide and (options.start_states or options.sticky_actions):
-            raise ConfigError("guide", f"must be 0 with --start-states and --sticky-actions, got {options.guide:g}")
+        if options.guide and (options.start_states or options.sticky_actions or options.random_phase):
+            excluded = "--start-states, --sticky-actions and --random-phase"
+            raise ConfigError("guide", f"must be 0 with {excluded}, got {options.guide:g}")
         conditions = self.eval_conditions(config)
         if conditions.noop_min > conditions.noop_max:
             limit = "--noop-max" if options.eval_noop_max is None else "--eval-noop-max"
@@ -222,7 +223,7 @@ class Mario(Game):
         """Episodes after more no-ops than training and evaluations have had. If there can't be more, random actions
         still make episodes that differ."""
         conditions = self.eval_conditions(config)
-        is_random = conditions.epsilon > 0 or conditions.sticky_actions > 0
+        is_random = conditions.epsilon > 0 or conditions.sticky_actions > 0 or options_of(config).random_phase
         first = max(options_of(config).noop_max, conditions.noop_max) + 1
         if first > MOST_NOOPS:
             return Fresh(config) if is_random else None

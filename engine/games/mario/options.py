@@ -95,6 +95,13 @@ class MarioOptions(GameOptions):
         high=MOST_NOOPS,
         roles=("evaluation",),
     )
+    random_phase: bool = option(
+        False,
+        "environment",
+        "episodes begin in a random phase of the game's counters and with other random numbers, as stages do in the "
+        "whole game; in evaluations too",
+        roles=("evaluation",),
+    )
     start_states: float = option(
         0.0,
         "environment",

@@ -102,11 +102,12 @@ class MarioPolicy:
 
 class MarioRelay:
     """Plays each stage with the policies trained on it, a life each in turns, since the same policy would lose its next
-    life at the same place; stages that none was trained on with the last policy. Each begins with a full stack of the
-    stage's frames, as it did in training. Raises `UserError` for policies that can't take turns."""
+    life at the same place; stages that none was trained on with the last policy. Each begins as it did in training:
+    with a full stack of the stage's frames, and after `noop_min` to `noop_max` frames without buttons, here whole steps
+    of them. Raises `UserError` for policies that can't take turns."""
 
-    def __init__(self, policies: Sequence[MarioPolicy]) -> None:
-        self._policies, self._now = policies, policies[-1]
+    def __init__(self, policies: Sequence[MarioPolicy], conditions: Conditions) -> None:
+        self._policies, self._now, self._conditions = policies, policies[-1], conditions
         self._begun = Counter[str]()
         self.hold = self._now.hold
         seen = {(policy.hold, dataclasses.replace(policy.view, brightness="gray")) for policy in policies}
@@ -123,6 +124,7 @@ class MarioRelay:
 
     def begin(self, seed: int) -> None:
         self._begun.clear()
+        self._random = np.random.default_rng(seed)
         for policy in self._policies:
             policy.begin(seed)
 
@@ -130,14 +132,19 @@ class MarioRelay:
         trained = [policy for policy in self._policies if stage in policy.stages] or self._policies[-1:]
         self._now = trained[self._begun[stage] % len(trained)]
         self._begun[stage] += 1
+        self._acts = False  # the step in which it begins ends without buttons, of which it would get only the rest
+        least, most = (noops // self.hold for noops in (self._conditions.noop_min, self._conditions.noop_max))
+        self._waits = int(self._random.integers(least, most, endpoint=True))
         return True
 
     def choose(self, obs: NDArray[np.uint8]) -> None:
-        self._acts = self._now  # until the step ends, even if a stage begins in it
-        self._acts.choose(obs)
+        self._acts = self._waits == 0
+        self._waits = max(self._waits - 1, 0)
+        if self._acts:
+            self._now.choose(obs)
 
     def buttons(self) -> int:
-        return self._acts.buttons()
+        return self._now.buttons() if self._acts else 0
 
 
 class MarioPerson:
@@ -275,7 +282,7 @@ def mario_of_policy(
     stages that they were trained on."""
 
     def make_lanes(stage: str) -> MarioLanes:
-        noops = {"noop_min": conditions.noop_min, "noop_max": conditions.noop_max}
+        noops = {"noop_min": 0 if others else conditions.noop_min, "noop_max": 0 if others else conditions.noop_max}
         task = task_of_policy(metadata, stage=stage, **noops, frame_by_frame=True)
         return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=_path(rom))
 
@@ -283,7 +290,7 @@ def mario_of_policy(
         MarioPolicy(path, policy_metadata(path), conditions.epsilon, conditions.sticky_actions)
         for path in (*others, policy)
     ]
-    return MarioGame(make_lanes, stage or metadata["stage"], MarioRelay(every) if others else every[0])
+    return MarioGame(make_lanes, stage or metadata["stage"], MarioRelay(every, conditions) if others else every[0])
 
 
 def mario_of_person(

@@ -83,7 +83,10 @@ class ReferenceStepper:
         start = int(self.start_choices[lane, self._draw(lane) % self.start_choices.shape[1]])
         self._console.load(lane, self._starts[start])
         self._book[lane, rules.START] = start
-        for _ in range(1 + self._task.noop_min + self._draw(lane) % self._task.starts):
+        frames = 1 + self._task.noop_min + self._draw(lane) % self._task.starts
+        for word in range(rules.PHASE_WORDS if self._task.random_phase else 0):
+            self._console.poke(lane, rules.phase_address(word), rules.phase_value(word, self._draw(lane)))
+        for _ in range(frames):
             self._frame(lane, 0)
         rules.begin_episode(self._console.ram[lane], self._book[lane])
 

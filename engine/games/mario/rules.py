@@ -21,12 +21,15 @@ _VIEWPORT_Y, _SWIMS, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x0704,
 _GAME_MODE, LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
 _PLAYER_Y, _RIGHT_TURNS, _TURNS = 0x00CE, 0x06D9, 0x06DA
 _AREA_DATA = 0x00E7  # two bytes: where in the cartridge the layout of the current area begins
+_FRAME_COUNTER, _INTERVAL, _RANDOM = 0x0009, 0x077F, 0x07A7
 _WARP_ZONE = 0x06D6  # 0 until Mario can go past the last pipe; from _PIPES_SHOWN on, the pipes of the zone are in view
 _PIPES_SHOWN = 4
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
 _DEAD, _PLAYS, _DYING = 0x06, 0x08, 0x0B
 FASTEST = 5
 """Mario moves by at most so many pixels in a frame; more is a change of place."""
+PHASE_WORDS = 9
+_INTERVAL_FRAMES = 18
 _LOOP = 1024
 """Pixels by which the mazes of 4-4, 7-4 and 8-4 move Mario back if he took the wrong way."""
 _WRAPPED = 0x8000
@@ -153,6 +156,19 @@ def stream(seed: int, lane: int) -> int:
 def draw(stream: int, count: int) -> int:
     """The `count`-th 32-bit random number of a stream. Counter-based: the counter is the only state."""
     return int(_mixed(stream, count))
+
+
+@kernel("int64")
+def phase_address(word: int) -> int:
+    """The address of one of the PHASE_WORDS bytes that tell in which phase the game is: the counter of its frames, that
+    of the 18 frames (in other regions 21) between ticks of slow timers, and the seven bytes of its random numbers."""
+    return _FRAME_COUNTER if word == 0 else _INTERVAL if word == 1 else _RANDOM + word - 2
+
+
+@kernel("int64, int64")
+def phase_value(word: int, drawn: int) -> int:
+    """A value for `phase_address(word)`, from a 32-bit random number."""
+    return drawn % _INTERVAL_FRAMES if word == 1 else drawn & 0xFF
 
 
 @kernel("uint8[1], int64[1]")

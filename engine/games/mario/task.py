@@ -47,6 +47,8 @@ class MarioTask:
         sticky_frames: whether that is decided in each frame of a step; if not, for the whole step.
         noop_min, noop_max: an episode begins with a random number of no-op frames in this range (Mnih et al. 2015: 0 to
             30).
+        random_phase: whether an episode begins in a random phase of the game's counters and random numbers, as a stage
+            does in the whole game. Otherwise its no-ops alone tell one start from another.
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
             never.
         ends_at_loops: whether an episode ends like death where the mazes of 4-4, 7-4 and 8-4 move Mario back, which
@@ -64,6 +66,7 @@ class MarioTask:
     sticky_frames: bool = True
     noop_min: int = 0
     noop_max: int = 30
+    random_phase: bool = False
     stall_steps: int = STALL_STEPS
     ends_at_loops: bool = False
     view: View = VIEWS["50x60-red"]

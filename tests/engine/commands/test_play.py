@@ -192,10 +192,9 @@ def test_frame_by_frame_a_policy_swims_as_in_an_evaluation(swim_strokes: bool, t
 def test_in_a_relay_a_policy_plays_its_stage_as_it_does_alone() -> None:
     """In its own colours and strokes, which are not those of the policy for the other stages."""
     water, others = shipped("mario-2-2"), shipped("mario-nineteen-stages")
-    alone = mario_of_policy(water, policy_metadata(water), Conditions())
-    relay = mario_of_policy(
-        others, policy_metadata(others), Conditions(), stage="2-2", others=[shipped("mario-1-1"), water]
-    )
+    at_once = Conditions(noop_max=0)
+    alone = mario_of_policy(water, policy_metadata(water), at_once)
+    relay = mario_of_policy(others, policy_metadata(others), at_once, stage="2-2", others=[shipped("mario-1-1"), water])
     for game in (alone, relay):
         game.begin(1, 3, None)
     for _ in range(400):
@@ -206,8 +205,8 @@ def test_in_a_relay_a_policy_plays_its_stage_as_it_does_alone() -> None:
 class Watched(MarioRelay):
     """Keeps what each policy saw first."""
 
-    def __init__(self, policies: Sequence[MarioPolicy]) -> None:
-        super().__init__(policies)
+    def __init__(self, policies: Sequence[MarioPolicy], noop_min: int = 0, noop_max: int = 0) -> None:
+        super().__init__(policies, Conditions(noop_min=noop_min, noop_max=noop_max))
         self.first: list[tuple[str, Any]] = []
         self.order: list[int] = []
 
@@ -253,6 +252,33 @@ def test_in_a_relay_the_policies_that_know_a_stage_play_one_life_each() -> None:
             assert game.tick() is None
     assert [stage for stage, _ in at_random.first] == ["1-1"] * 3
     assert at_random.order == [0, 2, 0]
+    game.close()
+
+
+def test_in_a_relay_each_attempt_begins_after_whole_steps_without_buttons() -> None:
+    """Also where the last one ended within a step: its rest would move Mario by less than any step of training."""
+    files = [shipped(name) for name in ("mario-1-1", "mario-nineteen-stages")]
+    task = task_of_policy(policy_metadata(files[0]), stage="game", noop_max=0, frame_by_frame=True)
+    relay = Watched([MarioPolicy(path, policy_metadata(path), 0.0, 0.0) for path in files], 5, 30)
+    game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", relay)
+
+    def first_press() -> int:
+        """The tick in which a button is pressed first."""
+        while relay.buttons() == 0:
+            assert game.tick() is None
+        return game._ticks - 1
+
+    presses = []
+    for seed in range(25):
+        game.begin(1, seed, None)
+        game.tick()
+        presses.append(first_press())
+    assert set(presses) == {4, 8, 12, 16, 20, 24, 28}
+    while game._ticks % relay.hold != 2:
+        game.tick()
+    game._lanes.emulator.ram[0, LIVES] -= 1
+    game.tick()
+    assert relay.buttons() == 0 and first_press() % relay.hold == 0
     game.close()
 
 

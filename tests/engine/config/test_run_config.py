@@ -69,7 +69,7 @@ def test_only_given_flags_are_given() -> None:
         (("--accumulate", "300", "--batch-size", "256"), "--accumulate must be at most --batch-size (256), got 300"),
         (("--accumulate", "300", "--buffer-size", "200"), "--accumulate must be at most --batch-size (200), got 300"),
         (("--guide", "0.5", "--stage", "game"), "--guide must be 0 with --stage game, got 0.5"),
-        (("--guide", "0.5", "--start-states", "0.2"), "--guide must be 0 with --start-states and --sticky-actions"),
+        (("--guide", "0.5", "--start-states", "0.2"), "--guide must be 0 with --start-states, --sticky"),
         (("--start-states", "0.2", "--emulator", "nes-py"), "--start-states must be 0 with --emulator nes-py"),
         (("--eval-noop-min", "31", "--eval-noop-max", "20"),
          "--eval-noop-min must be at most --eval-noop-max (20), got 31"),

@@ -57,6 +57,7 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
         MarioTask(stage="8-4", view=View(16, 240, 0, 256, 61, 77), reward="classic"),
         MarioTask(stage="2-2", swim_strokes=True, sticky=0.25, stall_steps=3),
         MarioTask(stage="1-2", actions="simple", sticky=0.5, sticky_frames=False, stall_steps=8),
+        MarioTask(stage="3-4", random_phase=True, sticky=0.25, noop_min=3, noop_max=9, stall_steps=20),
     ],
     ids=lambda task: task.stage,
 )
@@ -66,7 +67,7 @@ def test_compiled_and_reference_steppers_are_equal(task: MarioTask) -> None:
 
 @pytest.mark.parametrize("stage", ["1-1", *(pytest.param(stage, marks=pytest.mark.long) for stage in ("2-2", "4-4"))])
 def test_nes_py_plays_the_same_game(stage: str) -> None:
-    task = MarioTask(stage=stage, actions="simple", swim_strokes=True, sticky=0.25, stall_steps=10)
+    task = MarioTask(stage=stage, actions="simple", swim_strokes=True, random_phase=True, sticky=0.25, stall_steps=10)
     native, nes_py = (MarioLanes(task, 2, seed=6, threads=2, emulator=name) for name in ("native", "nes-py"))
     assert assert_equal_play(native, nes_py, 110) > 0
 
@@ -106,6 +107,18 @@ def test_random_starts_differ_and_depend_on_the_seed_alone() -> None:
 
     assert counters(1) == counters(1) != counters(2)
     assert len(set(counters(1))) > 3
+
+
+def test_episodes_begin_in_any_phase_of_the_game() -> None:
+    """As the game itself has it: bits that never are all 0 and a counter that ends after 18 frames."""
+    env = MarioLanes(MarioTask(random_phase=True, noop_max=0), 300, seed=3)
+    env.reset()
+    ram = env.emulator.ram
+    assert len(np.unique(ram[:, 0x09])) > 150
+    assert np.array_equal(np.unique(ram[:, 0x077F]), np.arange(18))
+    bits = ram[:, 0x07A7:0x07AE]
+    assert len(np.unique(bits, axis=0)) == 300
+    assert bits.any(1).all() and abs(np.unpackbits(bits).mean() - 0.5) < 0.03
 
 
 def test_random_draws_are_even() -> None:
