@@ -236,6 +236,7 @@ def _result(r: Evaluated) -> str:
         ", ".join((f"mean return {_value(r.mean_return)}", *means, f"length {r.mean_length:,.0f} environment steps"))
     )
     starts = f"{r.noop_min} to {r.noop_max} no-ops, " if r.emulator or r.noop_max else ""
+    starts += "any phase, " if r.random_phase else ""
     sticky = f"sticky actions {r.sticky_actions:g}, " if r.emulator or r.sticky_actions else ""
     fresh = "fresh episodes, " if r.fresh else ""
     lines.append(f"{fresh}{starts}epsilon {r.epsilon:g}, {sticky}seed {r.seed}, {r.seconds:.0f} s")

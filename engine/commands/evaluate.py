@@ -98,6 +98,7 @@ def _evaluate(options: EvaluationOrder, send: Callable[[EvaluationReport], None]
             noop_min=options.noop_min,
             noop_max=options.noop_max,
             sticky=options.sticky_actions,
+            random_phase=options.random_phase,
             restart=episodes > lanes,
             **own,
         )
@@ -117,7 +118,7 @@ def _evaluate(options: EvaluationOrder, send: Callable[[EvaluationReport], None]
     varied = varied_conditions(game)
     conditions = {
         name: getattr(options, name) if name in varied else trained.get(name)
-        for name in ("noop_min", "noop_max", "sticky_actions")
+        for name in ("noop_min", "noop_max", "sticky_actions", "random_phase")
     }
     send(
         Evaluated(
@@ -137,6 +138,7 @@ def _evaluate(options: EvaluationOrder, send: Callable[[EvaluationReport], None]
             epsilon=options.epsilon,
             noop_min=conditions["noop_min"],
             noop_max=conditions["noop_max"],
+            random_phase=conditions["random_phase"],
             sticky_actions=conditions["sticky_actions"],
             seed=options.seed,
             clears=clears,

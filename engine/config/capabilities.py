@@ -44,13 +44,15 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
     `noop_min`, `noop_max`: range of the number of no-op frames before an episode. `epsilon`: probability of a random
     action at each environment step. `sticky_actions`: probability that the previous action is repeated instead, at each
-    frame or other step of the game itself.
+    frame or other step of the game itself. `random_phase`: whether an episode begins in a random phase of the game's
+    counters and random numbers.
     """
 
     noop_min: _Noops = 0
     noop_max: _Noops = 30
     epsilon: _Probability = 0.0
     sticky_actions: _Probability = 0.0
+    random_phase: bool = False
 
 
 # ---------------------------------------------------------------------------------------------------- tasks

@@ -98,6 +98,7 @@ class _WithPolicy(Order, frozen=True, kw_only=True):
     noop_min: int = 0
     noop_max: int = 0
     sticky_actions: float = 0.0
+    random_phase: bool = False
     seed: int = 0
     others: list[str] = []
     """Policies that take turns with it, each in the tasks that it was trained on."""
@@ -188,6 +189,7 @@ class Evaluated(Message, frozen=True):
     sticky_actions: float | None  # this and the no-ops: None for games without them
     noop_min: int | None
     noop_max: int | None
+    random_phase: bool | None
     seed: int
     clears: int
     clear_rate: float

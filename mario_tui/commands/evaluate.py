@@ -83,7 +83,7 @@ def _wanted(name: str, options: argparse.Namespace) -> WantedEvaluation:
 
 
 _CONDITIONS = {f"eval_{name}" for name in Conditions.__struct_fields__}
-_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", *_CONDITIONS}
+_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", "random_phase", *_CONDITIONS}
 
 
 def run_eval_only(options: argparse.Namespace) -> int:

@@ -235,6 +235,10 @@ def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> Non
         "--noop-max", type=whole("--noop-max", 0, 255), metavar="N",
         help="maximum number of random no-op frames at the start (default: 30, or --noop-min if that is more)",
     )  # fmt: skip
+    parser.add_argument(
+        "--random-phase", action="store_true", default=None,
+        help="begin in a random phase of the game's counters and random numbers, as in the whole game",
+    )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed", 0, 2**32 - 1), metavar="N", help="random seed (default: 0)")
     add_game_options(parser, played_options())
     add_run_dir(parser)

@@ -122,6 +122,7 @@ def _results(policy: Path) -> Iterator[tuple[str, str, float, int]]:
         for rate in known.rates:
             parts = {
                 f"{rate.noop_min} to {rate.noop_max} no-ops": rate.noop_max > 0,
+                "any phase": rate.random_phase,
                 f"epsilon {rate.epsilon:g}": rate.epsilon > 0,
                 f"sticky actions {rate.sticky_actions:g}": rate.sticky_actions > 0,
                 f"on {rate.console}": rate.console not in ("", "native"),

@@ -240,6 +240,7 @@ def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
         noop_min=conditions.noop_min,
         noop_max=conditions.noop_max,
         sticky=conditions.sticky_actions,
+        random_phase=conditions.random_phase,
         restart=False,
     )
     try:

@@ -45,6 +45,7 @@ def of_policy(
     noop_min: int = 0,
     noop_max: int = 0,
     sticky: float = 0.0,
+    random_phase: bool = False,
     restart: bool = True,
     rom: Path | None = None,
 ) -> MarioLanes:
@@ -53,7 +54,12 @@ def of_policy(
     Without `restart`, they play one episode; after that they take hardly any time.
     """
     task = task_of_policy(
-        metadata, stage=stage or metadata["stage"], noop_min=noop_min, noop_max=noop_max, sticky=sticky
+        metadata,
+        stage=stage or metadata["stage"],
+        noop_min=noop_min,
+        noop_max=noop_max,
+        sticky=sticky,
+        random_phase=random_phase,
     )
     return MarioLanes(
         task,
@@ -99,6 +105,7 @@ def task_of_policy(
     noop_max: int,
     noop_min: int = 0,
     sticky: float = 0.0,
+    random_phase: bool = False,
     frame_by_frame: bool = False,
 ) -> MarioTask:
     """The task for playing a policy, from its metadata. With `frame_by_frame`, a step is one frame: the caller has to
@@ -113,5 +120,6 @@ def task_of_policy(
         sticky=sticky,
         noop_min=noop_min,
         noop_max=noop_max,
+        random_phase=random_phase,
         view=VIEWS[metadata["observation"]],
     )

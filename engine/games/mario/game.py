@@ -59,13 +59,14 @@ class Mario(Game):
         "0 to 30 no-ops": ("native", Conditions()),
         "31 to 120 no-ops": ("native", Conditions(noop_min=31, noop_max=120)),
         "201 to 255 no-ops": ("native", Conditions(noop_min=201, noop_max=255)),
+        "any phase": ("native", Conditions(noop_max=120, random_phase=True)),
         "epsilon 0.01": ("native", Conditions(epsilon=0.01)),
         "sticky actions 0.25": ("native", Conditions(sticky_actions=0.25)),
         "epsilon 0.05": ("native", Conditions(epsilon=0.05)),
         "on nes-py": ("nes-py", Conditions()),
     }
     held_out = "201 to 255 no-ops"
-    conditions = ("noop_min", "noop_max", "epsilon", "sticky_actions")
+    conditions = ("noop_min", "noop_max", "epsilon", "sticky_actions", "random_phase")
     played_options = {
         "stage": CommandOption("play this stage instead of the one it was trained on", "NAME"),
         "emulator": CommandOption("use this emulator instead of the one it was trained on"),
@@ -223,7 +224,7 @@ class Mario(Game):
         """Episodes after more no-ops than training and evaluations have had. If there can't be more, random actions
         still make episodes that differ."""
         conditions = self.eval_conditions(config)
-        is_random = conditions.epsilon > 0 or conditions.sticky_actions > 0 or options_of(config).random_phase
+        is_random = conditions.epsilon > 0 or conditions.sticky_actions > 0 or conditions.random_phase
         first = max(options_of(config).noop_max, conditions.noop_max) + 1
         if first > MOST_NOOPS:
             return Fresh(config) if is_random else None
@@ -238,4 +239,5 @@ class Mario(Game):
             noop_max=options.noop_max if options.eval_noop_max is None else options.eval_noop_max,
             epsilon=options.eval_epsilon,
             sticky_actions=options.eval_sticky_actions,
+            random_phase=options.random_phase,
         )

@@ -282,8 +282,11 @@ def mario_of_policy(
     stages that they were trained on."""
 
     def make_lanes(stage: str) -> MarioLanes:
-        noops = {"noop_min": 0 if others else conditions.noop_min, "noop_max": 0 if others else conditions.noop_max}
-        task = task_of_policy(metadata, stage=stage, **noops, frame_by_frame=True)
+        least, most = (0, 0) if others else (conditions.noop_min, conditions.noop_max)
+        phase = conditions.random_phase
+        task = task_of_policy(
+            metadata, stage=stage, noop_min=least, noop_max=most, random_phase=phase, frame_by_frame=True
+        )
         return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=_path(rom))
 
     every = [

@@ -211,7 +211,7 @@ def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> No
     it like death, as do the pipes of a warp zone, and the way to these is not paid."""
     x, time = _x(memory), _clock(memory)
     moved = x - book[LAST_X]
-    looped = -FASTEST <= moved + _LOOP <= FASTEST
+    looped = ((moved + _LOOP + FASTEST) & 0xFFFF) <= 2 * FASTEST  # x may be less than 0 after it
     if moved < -FASTEST or moved > FASTEST:
         moved = 0
         if not looped and x < _WRAPPED and book[LAST_X] < _WRAPPED:

@@ -83,6 +83,20 @@ def test_in_training_a_maze_that_moves_mario_back_ends_the_episode_like_death(st
             return
 
 
+@pytest.mark.parametrize(
+    ("before", "moved", "ends"), [(2000, 2, True), (1010, 2, True), (1010, -3, True), (1010, 9, False)]
+)
+def test_a_maze_may_move_mario_to_the_left_of_the_start(before: int, moved: int, ends: bool) -> None:
+    """The first one of 4-4 does; x is 16 bits without a sign."""
+    env = MarioLanes(MarioTask(), 1)
+    env.reset()
+    ram, book = env.emulator.ram[0].copy(), env.book[0].copy()
+    book[rules.LAST_X] = book[rules.BEST_X] = before
+    ram[0x6D], ram[0x86] = divmod((before - 1024 + moved) % 0x10000, 256)
+    rules.observe(ram, book, False, True)
+    assert book[rules.DONE] == ends
+
+
 def warp_zone_is_reached(*, ends_at_loops: bool, reference: bool = False) -> tuple[list[float], bool]:
     """The rewards of a Mario who runs above the ceiling of 1-2 past its last pipe, and whether that ends the episode
     where the pipes of the warp zone come into view."""
