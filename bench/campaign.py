@@ -45,7 +45,9 @@ from engine.runs.run import Run, RunRecord
 from engine.runtime.files import lock_exclusively, open_lock, write_atomically
 from engine.runtime.processes import exits_on_signals
 
-COMMON = "--random-phase --epsilon-steps 1 --start-states 0.3 --buffer-size 400000 --eval-episodes 62 --final-episodes 0"
+COMMON = (
+    "--random-phase --epsilon-steps 1 --start-states 0.3 --buffer-size 400000 --eval-episodes 62 --final-episodes 0"
+)
 FROM_REWARDS = "--actions simple --learning-rate-schedule decay --final-advantage-learning none"
 TRAINED_ON = "--action-noise 0.01 --learning-rate 0.0002 --learning-rate-schedule constant"
 BY_DEVICE = {

@@ -100,7 +100,7 @@ def test_a_rate_that_was_not_measured_is_a_dash(tmp_path: Path) -> None:
     policies.write_card(msgspec.structs.replace(card, rates=card.rates[:1]), tmp_path)
     percent = 100 * card.rates[0].clears // card.rates[0].episodes
     (row,) = (row for row in leaderboard(tmp_path).splitlines() if row.startswith(f"| `mario-3-4` | – | {percent} ("))
-    assert row.endswith(") | – | – | – | – | – |")
+    assert row.endswith(") | – | – | – | – | – | – |")
 
 
 @pytest.mark.process
