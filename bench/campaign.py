@@ -94,7 +94,7 @@ def most_noops(stage: str) -> int:
 
 
 def _hard(policy: str, gamma: float, also: str = "", steps: int = 5_000_000) -> Recipe:
-    """A stage that has no policy yet."""
+    """A stage without a policy that learned from rewards."""
     return Recipe(policy, f"{FROM_REWARDS} --gamma {gamma} {also}".strip(), steps)
 
 
@@ -280,7 +280,7 @@ class Campaign:
         if before is not None and before.latest == latest:
             return
         begun = time.monotonic()
-        known = self._played(policy, 0, most_noops(stage))
+        known = self._played(policy, 0, most_noops(stage), "--random-phase")
         other = self._played(policy, *held_out(stage))
         ends = ", ".join(f"{end['x_pos']} ({end['episodes']})" for end in other["ends"])
         if before is None or known["clears"] >= before.known:
@@ -294,9 +294,10 @@ class Campaign:
         _say(f"{stage}: {known['clears']} of {self._episodes} known starts, {other['clears']} of those held out")
         self._judging_s = max(self._judging_s, time.monotonic() - begun)
 
-    def _played(self, policy: Path, low: int, high: int) -> dict[str, Any]:
+    def _played(self, policy: Path, low: int, high: int, *also: str) -> dict[str, Any]:
         """The report of `mario-tui eval` on episodes that begin with `low` to `high` no-ops."""
-        options = ("--episodes", str(self._episodes), "--seed", "1", "--noop-min", str(low), "--noop-max", str(high))
+        noops = ("--noop-min", str(low), "--noop-max", str(high))
+        options = ("--episodes", str(self._episodes), "--seed", "1", *noops, *also)
         done = subprocess.run(
             [PROGRAM, "eval", str(policy), "--json", *options],
             stdout=subprocess.PIPE,

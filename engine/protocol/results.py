@@ -186,7 +186,7 @@ class Evaluated(Message, frozen=True):
     emulator: str
     episodes: int
     epsilon: float
-    sticky_actions: float | None  # this and the no-ops: None for games without them
+    sticky_actions: float | None  # this, no-ops and phase: None for games without them
     noop_min: int | None
     noop_max: int | None
     random_phase: bool | None

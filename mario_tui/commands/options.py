@@ -279,7 +279,7 @@ def for_engine(options: argparse.Namespace, game: str, names: Iterable[str]) -> 
 
 
 def conditions_given(options: argparse.Namespace) -> list[str]:
-    """Names of the conditions (epsilon, sticky actions, no-ops) that are on the command line."""
+    """Names of the conditions (no-ops, phase, epsilon, sticky actions) that are on the command line."""
     return [name for name in _CONDITIONS if getattr(options, name) is not None]
 
 

@@ -420,6 +420,17 @@ def test_an_evaluation_plays_every_stage_equally_often(
 
 
 @pytest.mark.process
+def test_an_evaluation_begins_in_any_phase_if_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+    asked, lengths = ["eval", "mario-1-1", "--stage", "3-4", "--episodes", "4", "--noop-max", "0", "--json"], []
+    for also in ([], ["--random-phase"]):
+        assert run([*asked, *also]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert result["random_phase"] == bool(also)
+        lengths.append({episode["length"] for episode in result["played"]})
+    assert len(lengths[0]) == 1 < len(lengths[1])
+
+
+@pytest.mark.process
 def test_an_evaluation_tells_where_episodes_end(capsys: pytest.CaptureFixture[str]) -> None:
     stages = ["1-1", "1-2"]
     asked = ["eval", "mario-1-1", "--stage", ",".join(stages), "--episodes", "6", "--seed", "3"]

@@ -95,7 +95,7 @@ def leaderboard(where: Path | None = None) -> str:
 def _clear_tables(game: Game, of_game: Sequence[Card]) -> tuple[str, str]:
     """The clear rates of a game's policies, and those of the tasks of policies for several. The first conditions on a
     card are those under which training chooses its best policy by default; each other column differs from them in one
-    point, and the one that is held out leads."""
+    or two, and the one that is held out leads."""
     columns = judged(game)
     starts = list(columns)[:_STARTS]
     if isinstance(game, Judged):

@@ -222,7 +222,7 @@ class Mario(Game):
 
     def fresh(self, config: RunConfig) -> Fresh | None:
         """Episodes after more no-ops than training and evaluations have had. If there can't be more, random actions
-        still make episodes that differ."""
+        or phases still make episodes that differ."""
         conditions = self.eval_conditions(config)
         is_random = conditions.epsilon > 0 or conditions.sticky_actions > 0 or conditions.random_phase
         first = max(options_of(config).noop_max, conditions.noop_max) + 1

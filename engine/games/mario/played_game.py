@@ -58,9 +58,12 @@ class _Player(Protocol):
     def begin(self, seed: int) -> None:
         """Begin an episode."""
 
-    def enter(self, stage: str) -> bool:
-        """A stage begins, in the whole game also again after a lost life. Returns whether the frames before it are to
-        be forgotten."""
+    @property
+    def forgets(self) -> bool:
+        """Whether the frames before its next choice are to be forgotten."""
+
+    def enter(self, stage: str) -> None:
+        """A stage begins, in the whole game also again after a lost life."""
 
     def choose(self, obs: NDArray[np.uint8]) -> None:
         """Choose what to do in a step, for an observation uint8 [1, stack, height, width]."""
@@ -72,6 +75,8 @@ class _Player(Protocol):
 class MarioPolicy:
     """Plays with a policy file: greedy except for random and sticky actions."""
 
+    forgets = False  # one that plays several stages in one go has learned so
+
     def __init__(self, path: Path, metadata: Mapping[str, Any], epsilon: float, sticky: float) -> None:
         self.hold, self.swim_strokes = metadata["frame_skip"], metadata["swim_strokes"]
         self.view, self.stages = VIEWS[metadata["observation"]], stages_of(metadata["stage"])
@@ -81,10 +86,9 @@ class MarioPolicy:
         self.begin(0)
 
     def begin(self, seed: int) -> None:
-        self._random, self._held = np.random.default_rng(seed), 0
+        self._random, self.held = np.random.default_rng(seed), 0
 
-    def enter(self, stage: str) -> bool:
-        return False  # one that plays several stages in one go has learned so
+    def enter(self, stage: str) -> None: ...
 
     @torch.no_grad()
     def choose(self, obs: NDArray[np.uint8]) -> None:
@@ -96,8 +100,8 @@ class MarioPolicy:
 
     def buttons(self) -> int:
         if not self._sticky or self._random.random() >= self._sticky:
-            self._held = self._chosen
-        return self._held
+            self.held = self._chosen
+        return self.held
 
 
 class MarioRelay:
@@ -115,6 +119,10 @@ class MarioRelay:
             raise UserError("CHECKPOINT: policies that take turns must have the same frame skip and size of pictures")
 
     @property
+    def forgets(self) -> bool:
+        return not self._acts
+
+    @property
     def swim_strokes(self) -> bool:
         return self._now.swim_strokes
 
@@ -128,14 +136,14 @@ class MarioRelay:
         for policy in self._policies:
             policy.begin(seed)
 
-    def enter(self, stage: str) -> bool:
+    def enter(self, stage: str) -> None:
         trained = [policy for policy in self._policies if stage in policy.stages] or self._policies[-1:]
         self._now = trained[self._begun[stage] % len(trained)]
         self._begun[stage] += 1
+        self._now.held = 0
         self._acts = False  # the step in which it begins ends without buttons, of which it would get only the rest
         least, most = (noops // self.hold for noops in (self._conditions.noop_min, self._conditions.noop_max))
         self._waits = int(self._random.integers(least, most, endpoint=True))
-        return True
 
     def choose(self, obs: NDArray[np.uint8]) -> None:
         self._acts = self._waits == 0
@@ -150,15 +158,14 @@ class MarioRelay:
 class MarioPerson:
     """A person, who may press other buttons in every frame. `held`: the buttons that they hold."""
 
-    hold, swim_strokes, view = 1, False, None
+    hold, swim_strokes, view, forgets = 1, False, None, False
 
     def __init__(self, held: Callable[[], int]) -> None:
         self._held = held
 
     def begin(self, seed: int) -> None: ...
 
-    def enter(self, stage: str) -> bool:
-        return False
+    def enter(self, stage: str) -> None: ...
 
     def choose(self, obs: NDArray[np.uint8]) -> None: ...
 
@@ -219,7 +226,7 @@ class MarioGame:
         self._player.begin(seed)
         self._attempt, self._cleared = [-1, -1, 0], np.zeros(1, np.int64)
         self._enter()
-        self._stack, self._is_new = FrameStack(self._seen(frames), self._lanes.spec.stack), False
+        self._stack = FrameStack(self._seen(frames), self._lanes.spec.stack)
         self._ticks = 0
         self._info = np.empty(len(INFO_NAMES), np.int64)
         read_info(self._lanes.emulator.ram[0], self._info)
@@ -236,8 +243,7 @@ class MarioGame:
         self._ticks += 1
         self._enter()
         if self._ticks % hold == 0:
-            self._stack.push(self._seen(step.frames), np.array([self._is_new]))
-            self._is_new = False
+            self._stack.push(self._seen(step.frames), np.array([self._player.forgets]))
         add_cleared(self._cleared, step)
         for episode in ended_episodes(step, self._cleared):
             return dataclasses.replace(episode, length=self.steps)
@@ -249,7 +255,7 @@ class MarioGame:
         (*before, had), (*stage, lives) = self._attempt, map(int, ram[[WORLD, STAGE, LIVES]])
         self._attempt = [*stage, lives]
         if stage != before or (lives != had and (lives - had) % 256 != 1):
-            self._is_new = self._player.enter(f"{ram[WORLD] + 1}-{ram[STAGE] + 1}")
+            self._player.enter(f"{ram[WORLD] + 1}-{ram[STAGE] + 1}")
 
     def _seen(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The lanes' frames as the player sees them."""

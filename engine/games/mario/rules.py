@@ -167,8 +167,8 @@ def phase_address(word: int) -> int:
 
 @kernel("int64, int64")
 def phase_value(word: int, drawn: int) -> int:
-    """A value for `phase_address(word)`, from a 32-bit random number."""
-    return drawn % _INTERVAL_FRAMES if word == 1 else drawn & 0xFF
+    """A value for `phase_address(word)`, from a 32-bit random number. One random bit is set: all 0 would stay so."""
+    return drawn % _INTERVAL_FRAMES if word == 1 else (drawn & 0xFF) | 2 * (word == 2)
 
 
 @kernel("uint8[1], int64[1]")

@@ -14,11 +14,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.agents.weights import load_weights, policy_weights
-from engine.config.capabilities import EVALUATION_SEED, FRESH_SEED, NO_FRESH, CanBeSolved, fresh_episodes
+from engine.config.capabilities import (
+    EVALUATION_SEED,
+    FRESH_SEED,
+    NO_FRESH,
+    CanBeSolved,
+    Conditions,
+    fresh_episodes,
+)
 from engine.config.reading import rounded_up
 from engine.config.run_config import RunConfig
 from engine.envs.episode import EpisodeRecord, mean_results
@@ -146,6 +154,8 @@ def score_of(policy: Path, config: RunConfig) -> tuple[float, ...]:
         said = {"eval_episodes": config.eval_episodes, **policy_metadata(policy)}  # earlier versions did not store it
     except CheckpointError:
         return ()
+    if judged := said.get("evaluation"):
+        said["evaluation"] = msgspec.structs.asdict(Conditions()) | judged  # of which earlier versions had fewer
     wanted = describe_task(config) | describe_evaluation(config)
     return tuple(said.get("score", ())) if wanted.items() <= said.items() else ()
 

@@ -210,22 +210,23 @@ class Watched(MarioRelay):
         self.first: list[tuple[str, Any]] = []
         self.order: list[int] = []
 
-    def enter(self, stage: str) -> bool:
+    def enter(self, stage: str) -> None:
         self._stage = stage
-        return super().enter(stage)
+        super().enter(stage)
 
     def choose(self, obs: Any) -> None:
-        if self._stage:
+        super().choose(obs)
+        if self._stage and self._acts:
             self.first.append((self._stage, obs.copy()))
             self.order.append(self._policies.index(self._now))
             self._stage = ""
-        super().choose(obs)
 
 
-def test_in_a_relay_every_attempt_at_a_stage_begins_with_a_full_stack_of_its_frames() -> None:
+@pytest.mark.parametrize("noops", [0, 20])
+def test_in_a_relay_every_attempt_at_a_stage_begins_with_a_full_stack_of_its_frames(noops: int) -> None:
     files = [shipped(name) for name in ("mario-1-1", "mario-nineteen-stages")]
     task = task_of_policy(policy_metadata(files[0]), stage="game", noop_max=0, frame_by_frame=True)
-    watched = Watched([MarioPolicy(path, policy_metadata(path), 0.0, 0.0) for path in files])
+    watched = Watched([MarioPolicy(path, policy_metadata(path), 0.0, 0.0) for path in files], noops, noops)
     game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", watched)
     game.begin(1, 0, None)
     while not (watched.first and watched.first[-1][0] == "1-2"):

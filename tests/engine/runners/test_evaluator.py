@@ -26,6 +26,7 @@ from engine.runs.checkpoints import BEST_POLICY_FILE, policy_metadata
 from tests.support import checkpoint_writer
 from tests.support.checkpoint_writer import make_learner
 from tests.support.in_process import checkpoint_of, of_kind, train
+from tests.support.policy_files import shipped
 
 UNMATCHED = (1.0, 1000.0)
 SNAKE = {"game": "snake", "board": "5x5", "burnin": 100, "batch_size": 32, "buffer_size": 2000, "eval_episodes": 2}
@@ -156,8 +157,16 @@ def test_scores_under_other_conditions_are_not_compared(tmp_path: Path) -> None:
     save_policy(learner, best, 8, UNMATCHED)
     assert score_of(best, config) == score_of(best, config.changed(sticky_actions=0.5)) == UNMATCHED
     for other in ({"eval_noop_min": 1}, {"eval_noop_max": 8}, {"noop_max": 8}, {"eval_epsilon": 0.01},
-                  {"eval_sticky_actions": 0.1}, {"eval_episodes": 2}):  # fmt: skip
+                  {"eval_sticky_actions": 0.1}, {"eval_episodes": 2}, {"random_phase": True}):  # fmt: skip
         assert score_of(best, config.changed(**other)) == ()
+
+
+def test_the_score_of_a_policy_from_before_a_condition_existed_counts() -> None:
+    """Otherwise the first evaluation of a resumed run would replace its best policy."""
+    best = shipped("mario-1-1")
+    said = policy_metadata(best)
+    assert "random_phase" not in said["evaluation"]
+    assert score_of(best, make_config({"observation": said["observation"]})) == tuple(said["score"])
 
 
 def test_evaluations_asked_for_many_times_are_played_once(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def mario(**options: Any) -> RunConfig:
         ({"eval_noop_min": 31, "eval_noop_max": 120}, (121, 255), 135),
         ({"stage": "1-1,1-2", "noop_max": 250}, (251, 255), 10),
         ({"eval_epsilon": 0.1}, (31, 255), None),
+        ({"random_phase": True}, (31, 255), None),
         ({"noop_max": 255, "eval_sticky_actions": 0.25}, (0, 255), None),
     ],
 )

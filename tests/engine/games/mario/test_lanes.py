@@ -15,7 +15,7 @@ from engine.envs.lanes import VectorStep
 from engine.errors import UserError
 from engine.games.mario.lanes import MarioLanes, MarioStep, make_emulator, stage_starts
 from engine.games.mario.reference_stepper import ReferenceStepper
-from engine.games.mario.rules import BUTTONS, INFO_NAMES, WORLD, draw, stream
+from engine.games.mario.rules import BUTTONS, INFO_NAMES, WORLD, draw, phase_value, stream
 from engine.games.mario.task import MarioTask
 from tests.support.games.mario import RIGHT_B
 
@@ -65,9 +65,14 @@ def test_compiled_and_reference_steppers_are_equal(task: MarioTask) -> None:
     assert assert_equal_play(MarioLanes(task, 3, seed=5), stepped(task, 3, 5), 150) > 0
 
 
-@pytest.mark.parametrize("stage", ["1-1", *(pytest.param(stage, marks=pytest.mark.long) for stage in ("2-2", "4-4"))])
-def test_nes_py_plays_the_same_game(stage: str) -> None:
-    task = MarioTask(stage=stage, actions="simple", swim_strokes=True, random_phase=True, sticky=0.25, stall_steps=10)
+@pytest.mark.parametrize(
+    ("stage", "random_phase"),
+    [("1-1", False), ("1-4", True), *(pytest.param(stage, False, marks=pytest.mark.long) for stage in ("2-2", "4-4"))],
+)
+def test_nes_py_plays_the_same_game(stage: str, random_phase: bool) -> None:
+    task = MarioTask(
+        stage=stage, actions="simple", swim_strokes=True, random_phase=random_phase, sticky=0.25, stall_steps=10
+    )
     native, nes_py = (MarioLanes(task, 2, seed=6, threads=2, emulator=name) for name in ("native", "nes-py"))
     assert assert_equal_play(native, nes_py, 110) > 0
 
@@ -118,7 +123,8 @@ def test_episodes_begin_in_any_phase_of_the_game() -> None:
     assert np.array_equal(np.unique(ram[:, 0x077F]), np.arange(18))
     bits = ram[:, 0x07A7:0x07AE]
     assert len(np.unique(bits, axis=0)) == 300
-    assert bits.any(1).all() and abs(np.unpackbits(bits).mean() - 0.5) < 0.03
+    assert abs(np.unpackbits(bits).mean() - 0.5) < 0.03
+    assert phase_value(2, 0) > 0  # the newest bits, from which the next ones come
 
 
 def test_random_draws_are_even() -> None:
