@@ -59,6 +59,7 @@ HELD_OUT = (201, 255)
 reaches a Mario who waits for longer."""
 _HELD_OUT_BEFORE_ENEMY, _ENEMY_STAGES = (81, 120), ("1-2", "3-2", "5-1")
 _NOOPS = 120
+"""The most at the start of an episode, in training and in its evaluations; fewer where these are held out."""
 _LEAST_S = 20.0
 """A share that is shorter is not begun."""
 _LEAVE_S = 120.0
@@ -89,7 +90,7 @@ def held_out(stage: str) -> tuple[int, int]:
 
 
 def most_noops(stage: str) -> int:
-    """Of the starts that training and its evaluations have."""
+    """The most no-ops with which the stage's training and its evaluations begin."""
     return min(_NOOPS, held_out(stage)[0] - 1)
 
 
