@@ -237,6 +237,7 @@ def _result(r: Evaluated) -> str:
     )
     starts = f"{r.noop_min} to {r.noop_max} no-ops, " if r.emulator or r.noop_max else ""
     starts += "any phase, " if r.random_phase else ""
+    starts += f"halfway starts {r.halfway_starts:g}, " if r.halfway_starts else ""
     sticky = f"sticky actions {r.sticky_actions:g}, " if r.emulator or r.sticky_actions else ""
     fresh = "fresh episodes, " if r.fresh else ""
     lines.append(f"{fresh}{starts}epsilon {r.epsilon:g}, {sticky}seed {r.seed}, {r.seconds:.0f} s")

@@ -19,14 +19,7 @@ import msgspec
 import torch
 
 from engine.commands.answers import answered, chosen_policy, order_of, send_warnings, take_stdout
-from engine.config.capabilities import (
-    FRESH_SEED,
-    NO_FRESH,
-    Conditions,
-    fresh_episodes,
-    learned_apart,
-    varied_conditions,
-)
+from engine.config.capabilities import FRESH_SEED, NO_FRESH, fresh_episodes, learned_apart, varied_conditions
 from engine.config.game import game_of
 from engine.config.reading import config_of_policy, tasks_of
 from engine.envs.episode import EpisodeRecord
@@ -36,6 +29,7 @@ from engine.errors import UserError
 from engine.evaluation.policy import greedy_act, load_policy, mean_interval, play_episodes, score_of, wilson
 from engine.evaluation.stepped_game import game_to_show
 from engine.protocol.messages import Mean
+from engine.protocol.outcome import Conditions
 from engine.protocol.results import Evaluated, EvaluationOrder, EvaluationReport
 from engine.runs.checkpoints import POLICY_FILE
 from engine.runs.lookup import Origin, origin_of
@@ -78,7 +72,7 @@ def _evaluate(options: EvaluationOrder, send: Callable[[EvaluationReport], None]
     act, numbers = greedy_act(load_policy(policy, own.get("network"))), itertools.count(1)
 
     def report_episode(episode: EpisodeRecord, env_steps: int) -> None:
-        send(episode.message(outcome, env_steps=env_steps, episode=next(numbers), epsilon=options.epsilon))
+        send(episode.message(outcome, env_steps=env_steps, episode=next(numbers), epsilon=options.conditions.epsilon))
 
     by_task: dict[str, list[EpisodeRecord]] = {}
     if options.others:
@@ -95,17 +89,14 @@ def _evaluate(options: EvaluationOrder, send: Callable[[EvaluationReport], None]
             lanes,
             threads=threads.lane_threads,
             seed=options.seed,
-            noop_min=options.noop_min,
-            noop_max=options.noop_max,
-            sticky=options.sticky_actions,
-            random_phase=options.random_phase,
+            conditions=options.conditions,
             restart=episodes > lanes,
             **own,
         )
         if options.fresh:
             env.spread_starts()
         for episode in play_episodes(
-            env, act, episodes, epsilon=options.epsilon, seed=options.seed, on_episode=report_episode
+            env, act, episodes, epsilon=options.conditions.epsilon, seed=options.seed, on_episode=report_episode
         ):
             by_task.setdefault(env.task_of(episode.lane), []).append(episode)
         call_within(CLOSE_S, env.close)
@@ -116,9 +107,9 @@ def _evaluate(options: EvaluationOrder, send: Callable[[EvaluationReport], None]
     mean, mean_low, mean_high = mean_interval([episode.episode_return for episode in played])
     trained = game.trained_conditions(metadata) if isinstance(game, PlaysAsTrained) else {}
     varied = varied_conditions(game)
-    conditions = {
-        name: getattr(options, name) if name in varied else trained.get(name)
-        for name in ("noop_min", "noop_max", "sticky_actions", "random_phase")
+    played_under: dict[str, Any] = {
+        name: value if name in (*varied, "epsilon") else trained.get(name)
+        for name, value in msgspec.structs.asdict(options.conditions).items()
     }
     send(
         Evaluated(
@@ -135,11 +126,7 @@ def _evaluate(options: EvaluationOrder, send: Callable[[EvaluationReport], None]
             stage=own.get("stage") or metadata.get("stage", ""),
             emulator=own.get("emulator") or metadata.get("emulator", ""),
             episodes=len(played),
-            epsilon=options.epsilon,
-            noop_min=conditions["noop_min"],
-            noop_max=conditions["noop_max"],
-            random_phase=conditions["random_phase"],
-            sticky_actions=conditions["sticky_actions"],
+            **played_under,
             seed=options.seed,
             clears=clears,
             clear_rate=clears / len(played),
@@ -190,8 +177,7 @@ def _afresh(order: EvaluationOrder, policy: Path, metadata: dict[str, Any]) -> E
         raise UserError(
             "--fresh: the run of this policy is not here, which alone knows the starts that it trained with"
         )
-    drawn = msgspec.structs.asdict(conditions)
-    return msgspec.structs.replace(order, episodes=episodes, seed=FRESH_SEED, **drawn)
+    return msgspec.structs.replace(order, episodes=episodes, seed=FRESH_SEED, conditions=conditions)
 
 
 def _parts(metadata: dict[str, Any], episodes: int) -> list[tuple[dict[str, Any], int]]:

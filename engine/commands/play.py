@@ -384,7 +384,7 @@ def main() -> int:
                 controls,
                 send,
                 seed=options.seed,
-                epsilon=options.epsilon,
+                epsilon=options.conditions.epsilon,
                 video=None if recording is None else recording.video,
             )
             session.play(options.episodes)

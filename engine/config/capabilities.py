@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from engine.config.game import Game, Spec
     from engine.config.run_config import RunConfig
     from engine.envs.lanes import Curriculum, Lanes
     from engine.envs.played_game import PersonControls, PlayedGame
-    from engine.protocol.outcome import Outcome
-
+    from engine.protocol.outcome import Conditions, Outcome
 
 # Bits of the joypad byte, in the order of nes-py.
 RIGHT, LEFT, DOWN, UP, START, SELECT, B, A = 0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01
@@ -35,24 +32,6 @@ EVALUATION_SEED = 20_000
 """The same starts and draws in every evaluation of every run, so that policies can be compared."""
 FRESH_SEED = 40_000
 """Of final evaluations, which play other episodes. Neither is a seed of training: those are 32-bit hashes."""
-_Noops = Annotated[int, msgspec.Meta(ge=0, le=255)]
-_Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-
-class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """Starts and random decisions of an evaluation.
-
-    `noop_min`, `noop_max`: range of the number of no-op frames before an episode. `epsilon`: probability of a random
-    action at each environment step. `sticky_actions`: probability that the previous action is repeated instead, at each
-    frame or other step of the game itself. `random_phase`: whether an episode begins in a random phase of the game's
-    counters and random numbers.
-    """
-
-    noop_min: _Noops = 0
-    noop_max: _Noops = 30
-    epsilon: _Probability = 0.0
-    sticky_actions: _Probability = 0.0
-    random_phase: bool = False
 
 
 # ---------------------------------------------------------------------------------------------------- tasks

@@ -16,7 +16,6 @@ from typing import Any, Self
 import tomli_w
 
 from engine.config.capabilities import (
-    Conditions,
     HasCurriculum,
     HasEvaluationConditions,
     HasPlainNetworks,
@@ -28,7 +27,7 @@ from engine.config.fields import AUTO, GROUPS, NONE, ConfigError, FieldSpec, che
 from engine.config.game import GAMES, Game, GameOptions, Spec, game_of, games, options_with, own_options
 from engine.config.runners import RUNNERS, RunnerInfo, runners_with
 from engine.protocol.alerts import alert_limits
-from engine.protocol.outcome import Outcome
+from engine.protocol.outcome import Conditions, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

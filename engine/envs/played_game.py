@@ -9,10 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config.capabilities import Conditions
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.messages import Thought
-from engine.protocol.outcome import Outcome
+from engine.protocol.outcome import Conditions, Outcome
 
 PICTURES_PER_S = 30
 """Of a video, and of games that have no pictures of their own."""

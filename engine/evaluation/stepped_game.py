@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from engine.agents.exploration import greedy, mask_illegal, random_actions
-from engine.config.capabilities import Conditions, HasStages
+from engine.config.capabilities import HasStages
 from engine.config.game import Game, game_of
 from engine.config.reading import config_of_policy, make_config, tasks_of
 from engine.envs.episode import EpisodeRecord, ended_episodes
@@ -251,8 +251,7 @@ def game_of_person(
 def game_to_show(order: EvaluationOrder | PlayOrder, policy: Path, metadata: Mapping[str, Any]) -> PlayedGame:
     """The game in which the policy of an order plays, maybe with others."""
     game = game_of(metadata["game"])
-    conditions = Conditions(**{name: getattr(order, name) for name in Conditions.__struct_fields__})
     if not isinstance(game, ShowsPolicies):
-        return game_of_policy(policy, metadata, conditions.epsilon)
+        return game_of_policy(policy, metadata, order.conditions.epsilon)
     others = {"others": [Path(other) for other in order.others]} if order.others else {}
-    return game.game_of_policy(policy, metadata, conditions, **others, **order.own)
+    return game.game_of_policy(policy, metadata, order.conditions, **others, **order.own)

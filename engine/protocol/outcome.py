@@ -1,4 +1,5 @@
-"""What the episodes of a game yield besides return and length, as the game declares it.
+"""What the episodes of a game yield besides return and length, as the game declares it; conditions under which they are
+played.
 
 Tables, charts, log lines, TensorBoard tags and the keys of JSON lines follow from the declaration. It travels once, in
 the greeting of a connection, and is stored with a run's recording, so that numbers keep their names.
@@ -18,6 +19,25 @@ MAX_TASKS = 52
 """Tasks that a game may tell apart: each is a bit of a number that is stored as a float."""
 Name = Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]
 """Shown to people: no control characters, not even line breaks."""
+_Noops = Annotated[int, msgspec.Meta(ge=0, le=255)]
+_Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """Starts and random decisions of an evaluation.
+
+    `noop_min`, `noop_max`: range of the number of no-op frames before an episode. `epsilon`: probability of a random
+    action at each environment step. `sticky_actions`: probability that the previous action is repeated instead, at each
+    frame or other step of the game itself. `random_phase`: whether an episode begins in a random phase of the game's
+    counters and random numbers. `halfway_starts`: share of the episodes that begin in the middle of a stage.
+    """
+
+    noop_min: _Noops = 0
+    noop_max: _Noops = 30
+    epsilon: _Probability = 0.0
+    sticky_actions: _Probability = 0.0
+    random_phase: bool = False
+    halfway_starts: _Probability = 0.0
 
 
 class Result(msgspec.Struct, frozen=True):

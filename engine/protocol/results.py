@@ -10,7 +10,7 @@ import msgspec
 
 from engine.protocol.commands import Message, Pause, Resume
 from engine.protocol.messages import Episode, Failed, FinalEvaluation, Frame, Log, Mean
-from engine.protocol.outcome import Outcome
+from engine.protocol.outcome import Conditions, Outcome
 
 PolicyKind = Literal["best", "checkpoint", "saved", "included", "file"]
 """What a policy is: of a run the best one, that of a checkpoint or one that was saved; one that comes with the package;
@@ -94,11 +94,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _WithPolicy(Order, frozen=True, kw_only=True):
-    epsilon: float = 0.0
-    noop_min: int = 0
-    noop_max: int = 0
-    sticky_actions: float = 0.0
-    random_phase: bool = False
+    conditions: Conditions = Conditions(noop_max=0)
     seed: int = 0
     others: list[str] = []
     """Policies that take turns with it, each in the tasks that it was trained on."""
@@ -186,10 +182,11 @@ class Evaluated(Message, frozen=True):
     emulator: str
     episodes: int
     epsilon: float
-    sticky_actions: float | None  # this, no-ops and phase: None for games without them
+    sticky_actions: float | None  # this and the other conditions: None for games without them
     noop_min: int | None
     noop_max: int | None
     random_phase: bool | None
+    halfway_starts: float | None
     seed: int
     clears: int
     clear_rate: float

@@ -15,12 +15,13 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from engine.config.capabilities import Conditions, JoinsPolicies, learned_apart
+from engine.config.capabilities import JoinsPolicies, learned_apart
 from engine.config.fields import ConfigError, must_be_one_of
 from engine.config.game import GAMES, Game, game_of, options_with, own_options
 from engine.config.reading import config_of_policy
 from engine.config.run_config import HEAD_OPTIONS, RunConfig, check_head
 from engine.errors import UserError
+from engine.protocol.outcome import Conditions
 from engine.protocol.results import Count, FinalResult, Score, Seconds
 from engine.runtime.formats import read_json
 from engine.runtime.text import install_command, printable

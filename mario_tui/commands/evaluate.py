@@ -8,15 +8,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from engine.config.capabilities import Conditions, played_options
+from engine.config.capabilities import played_options
 from engine.config.command_line import given
 from engine.config.fields import ConfigError, flag
 from engine.config.game import game_of, options_with
 from engine.config.reading import make_config, rounded_up, tasks_of
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
+from engine.protocol.outcome import Conditions
 from mario_tui.commands.options import (
     Parser,
     add_policy,
@@ -83,7 +82,7 @@ def _wanted(name: str, options: argparse.Namespace) -> WantedEvaluation:
 
 
 _CONDITIONS = {f"eval_{name}" for name in Conditions.__struct_fields__}
-_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", "random_phase", *_CONDITIONS}
+_USED = {"game", "noop_max", "run_dir", "seed", "eval_episodes", "random_phase", "halfway_starts", *_CONDITIONS}
 
 
 def run_eval_only(options: argparse.Namespace) -> int:
@@ -118,5 +117,5 @@ def run_eval_only(options: argparse.Namespace) -> int:
             print(f"mario-tui: {flag(name)} has no effect with --eval-only", file=sys.stderr)
     own = given_options(asked, played_options(config.game_info), config.game)
     episodes = rounded_up(config.eval_episodes, tasks_of(metadata, own.get(config.game_info.tasks)))
-    order = {**msgspec.structs.asdict(config.eval_conditions), "seed": config.seed, "own": own}
+    order = {"conditions": config.eval_conditions, "seed": config.seed, "own": own}
     return evaluate(WantedEvaluation(policy, episodes, order), as_json=options.log_format == "json")

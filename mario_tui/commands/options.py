@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from engine.config import capabilities
-from engine.config.capabilities import CommandOption, Conditions, PlaysThrough
+from engine.config.capabilities import CommandOption, PlaysThrough
 from engine.config.command_line import add_option
 from engine.config.fields import ConfigError, coerce, flag, must_be_within, read_number
 from engine.config.game import Game, game_of, games, own_options
@@ -23,6 +23,7 @@ from engine.config.run_config import options_of_all
 from engine.config.user_code import located
 from engine.errors import UserError
 from engine.protocol.json_lines import ALWAYS, EVENT_NAMES
+from engine.protocol.outcome import Conditions
 from engine.runs.run import Annotation, Run, make_annotation, read_annotation
 from engine.runtime.files import expanded
 from engine.runtime.text import did_you_mean
@@ -239,6 +240,10 @@ def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> Non
         "--random-phase", action="store_true", default=None,
         help="begin in a random phase of the game's counters and random numbers, as in the whole game",
     )  # fmt: skip
+    parser.add_argument(
+        "--halfway-starts", type=within("--halfway-starts", 0, 1), metavar="X",
+        help="share of episodes that begin in the middle of the stage (default: 0)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed", 0, 2**32 - 1), metavar="N", help="random seed (default: 0)")
     add_game_options(parser, played_options())
     add_run_dir(parser)
@@ -275,7 +280,8 @@ def for_engine(options: argparse.Namespace, game: str, names: Iterable[str]) -> 
         raise ConfigError(
             "noop_min", f"must be at most --noop-max ({conditions['noop_max']}), got {conditions['noop_min']}"
         )
-    return {**conditions, "seed": options.seed or 0, "own": given_options(vars(options), names, game)}
+    own = given_options(vars(options), names, game)
+    return {"conditions": Conditions(**conditions), "seed": options.seed or 0, "own": own}
 
 
 def conditions_given(options: argparse.Namespace) -> list[str]:

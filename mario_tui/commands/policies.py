@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from rich.cells import cell_len
 
-from engine.config.capabilities import Conditions
 from engine.errors import UserError
+from engine.protocol.outcome import Conditions
 from engine.protocol.results import PolicyKind
 from engine.runs import policies
 from engine.runs.checkpoints import BEST_POLICY_FILE, POLICY_FILE, committed

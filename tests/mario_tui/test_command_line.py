@@ -431,6 +431,16 @@ def test_an_evaluation_begins_in_any_phase_if_it_is_told_to(capsys: pytest.Captu
 
 
 @pytest.mark.process
+def test_a_share_of_the_episodes_of_an_evaluation_begins_halfway(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["eval", "mario-1-1", "--episodes", "4", "--halfway-starts", "0.5", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["halfway_starts"] == 0.5
+    assert min(episode["length"] for episode in result["played"]) < 150
+    with pytest.raises(UserError, match=r"^halfway_starts must be .* \(castles, world 8\), got 0\.5$"):
+        run(["eval", "mario-1-4", "--halfway-starts", "0.5"])
+
+
+@pytest.mark.process
 def test_an_evaluation_tells_where_episodes_end(capsys: pytest.CaptureFixture[str]) -> None:
     stages = ["1-1", "1-2"]
     asked = ["eval", "mario-1-1", "--stage", ",".join(stages), "--episodes", "6", "--seed", "3"]

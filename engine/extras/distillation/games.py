@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.config.capabilities import CommandOption, Conditions
+from engine.config.capabilities import CommandOption
 from engine.extras.distillation.contract import Distillation
 from engine.games.mario.actions import ACTION_SETS, STAGES, WHOLE_GAME
 from engine.games.mario.game import Mario
 from engine.games.mario.options import MarioOptions
+from engine.protocol.outcome import Conditions
 
 if TYPE_CHECKING:
     from engine.extras.distillation.tasks import Search

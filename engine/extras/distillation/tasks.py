@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.agents.exploration import epsilon_ladder
-from engine.config.capabilities import Conditions
 from engine.config.game import game_of
 from engine.envs.episode import EpisodeRecord
 from engine.envs.factory import lanes_of_policy
@@ -23,6 +22,7 @@ from engine.envs.lanes import Frames, Lanes, VectorStep
 from engine.evaluation.policy import Act, play_episodes
 from engine.extras.distillation.student import LabelledReplay, Student
 from engine.extras.distillation.teachers import Teacher
+from engine.protocol.outcome import Conditions
 from engine.runners.actor import Actor
 
 CONDITIONS = Conditions()
@@ -135,7 +135,7 @@ class TaughtTask:
         self.name, self.teacher, self._evaluations = name, teacher, evaluations
         env = task_lanes(
             name, student, lanes, seed=seed, threads=threads, restart=True,
-            **{"noop_max": CONDITIONS.noop_max, **options},
+            **options,
         )  # fmt: skip
         self.replay = LabelledReplay(env.lanes, capacity // env.lanes, env.spec)
         self._actor = Actor(env, ladder=epsilon_ladder(env.lanes, _EPSILON), epsilon_steps=1, seed=seed)
@@ -179,11 +179,19 @@ class TaughtTask:
 
 
 def task_lanes(
-    name: str, student: Mapping[str, Any], lanes: int, *, seed: int, threads: int, restart: bool, **options: Any
+    name: str,
+    student: Mapping[str, Any],
+    lanes: int,
+    *,
+    seed: int,
+    threads: int,
+    restart: bool,
+    noop_max: int = CONDITIONS.noop_max,
+    **options: Any,
 ) -> Lanes:
     """Lanes of a stage or a board that show what the student sees."""
-    task = {game_of(student["game"]).tasks: name}
-    return lanes_of_policy({**student, **task}, lanes, threads=threads, seed=seed, restart=restart, **options)
+    task, conditions = {**student, game_of(student["game"]).tasks: name}, Conditions(noop_max=noop_max)
+    return lanes_of_policy(task, lanes, threads=threads, seed=seed, conditions=conditions, restart=restart, **options)
 
 
 class SearchedTask(Task, Protocol):

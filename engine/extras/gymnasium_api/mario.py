@@ -42,6 +42,7 @@ class GameOptions(TypedDict, total=False):
     sticky: float
     noop_max: int
     random_phase: bool
+    halfway_starts: float
     stall_steps: int
     view: str  # a name from `VIEWS`: the frames of the stack
     observation: str  # stack: the last four frames in shades of gray; rgb: the full screen

@@ -25,7 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from engine import __version__
-from engine.config.capabilities import Conditions, HasStages
+from engine.config.capabilities import HasStages
 from engine.config.command_line import command_line
 from engine.config.features import feature
 from engine.config.game import Game, game_of, games
@@ -35,6 +35,7 @@ from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.policy import greedy_act, load_policy, play_episodes, wilson
 from engine.protocol.messages import Hello
+from engine.protocol.outcome import Conditions
 from engine.protocol.results import FinalResult
 from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
@@ -237,10 +238,7 @@ def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:
         threads=threads.lane_threads,
         seed=_SEED,
         emulator=console or None,
-        noop_min=conditions.noop_min,
-        noop_max=conditions.noop_max,
-        sticky=conditions.sticky_actions,
-        random_phase=conditions.random_phase,
+        conditions=conditions,
         restart=False,
     )
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from engine.config.capabilities import CommandOption, Conditions, PersonKeys
+from engine.config.capabilities import CommandOption, PersonKeys
 from engine.config.fields import ConfigError, must_be_one_of
 from engine.config.game import Game, Preset, Spec
 from engine.config.run_config import RunConfig
@@ -22,7 +22,7 @@ from engine.games.gym.options import (
     view_of,
 )
 from engine.games.gym.spaces import CARTPOLE, ask, asked_of, keys_of, label, parsed, speed_of
-from engine.protocol.outcome import Goal, Outcome
+from engine.protocol.outcome import Conditions, Goal, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -63,6 +63,9 @@ def why_invalid(actions: str) -> str:
 
 STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1, 5))
 WHOLE_GAME, RANDOM_STAGES = "game", "random"
+HALFWAY = dict(zip(STAGES, map(int, "56406570664066406640666065700000"), strict=True))
+"""The screen of each stage, counted from 0, at which the game goes on after a death behind it; 0: at the start."""
+WITHOUT_HALFWAY = "with --stage game and for stages without such a start (castles, world 8)"
 
 
 def stages_of(name: str) -> tuple[str, ...]:
@@ -76,3 +79,8 @@ def stages_of(name: str) -> tuple[str, ...]:
     if not set(stages) <= set(STAGES) or len(set(stages)) < len(stages):
         raise UserError(f"must be 1-1 to 8-4, game, random, or different stages such as 1-1,1-2, got {name!r}")
     return stages
+
+
+def has_halfway(stage: str) -> bool:
+    """Whether episodes of a task can begin in the middle of a stage."""
+    return stage != WHOLE_GAME and any(HALFWAY[name] for name in stages_of(stage))

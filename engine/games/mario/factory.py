@@ -12,6 +12,9 @@ from engine.console.view import VIEWS
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import options_of
 from engine.games.mario.task import STALL_STEPS, MarioTask
+from engine.protocol.outcome import Conditions
+
+_AT_ONCE = Conditions(noop_max=0)
 
 
 def of_run(
@@ -42,10 +45,7 @@ def of_policy(
     seed: int,
     stage: str | None = None,
     emulator: str | None = None,
-    noop_min: int = 0,
-    noop_max: int = 0,
-    sticky: float = 0.0,
-    random_phase: bool = False,
+    conditions: Conditions = _AT_ONCE,
     restart: bool = True,
     rom: Path | None = None,
 ) -> MarioLanes:
@@ -53,14 +53,7 @@ def of_policy(
 
     Without `restart`, they play one episode; after that they take hardly any time.
     """
-    task = task_of_policy(
-        metadata,
-        stage=stage or metadata["stage"],
-        noop_min=noop_min,
-        noop_max=noop_max,
-        sticky=sticky,
-        random_phase=random_phase,
-    )
+    task = task_of_policy(metadata, stage=stage or metadata["stage"], conditions=conditions)
     return MarioLanes(
         task,
         lanes,
@@ -86,26 +79,33 @@ def make_task(config: RunConfig) -> MarioTask:
         sticky_frames=options.sticky_frames,
         noop_max=options.noop_max,
         random_phase=options.random_phase,
+        halfway_starts=options.halfway_starts,
         view=VIEWS[options.observation],
     )
 
 
 def make_eval_task(config: RunConfig) -> MarioTask:
     """The Mario task on which a run is evaluated."""
-    conditions = config.eval_conditions
     return dataclasses.replace(
-        make_task(config), sticky=conditions.sticky_actions, noop_min=conditions.noop_min, noop_max=conditions.noop_max
+        make_task(config), sticky=config.eval_conditions.sticky_actions, **_starts(config.eval_conditions)
     )
+
+
+def _starts(conditions: Conditions) -> dict[str, Any]:
+    """The options of `MarioTask` for the starts of an evaluation."""
+    return {
+        "noop_min": conditions.noop_min,
+        "noop_max": conditions.noop_max,
+        "random_phase": conditions.random_phase,
+        "halfway_starts": conditions.halfway_starts,
+    }
 
 
 def task_of_policy(
     metadata: Mapping[str, Any],
     *,
     stage: str,
-    noop_max: int,
-    noop_min: int = 0,
-    sticky: float = 0.0,
-    random_phase: bool = False,
+    conditions: Conditions,
     frame_by_frame: bool = False,
 ) -> MarioTask:
     """The task for playing a policy, from its metadata. With `frame_by_frame`, a step is one frame: the caller has to
@@ -117,9 +117,7 @@ def task_of_policy(
         frame_skip=skip,
         swim_strokes=not frame_by_frame and metadata["swim_strokes"],
         stall_steps=stall,
-        sticky=sticky,
-        noop_min=noop_min,
-        noop_max=noop_max,
-        random_phase=random_phase,
+        **_starts(conditions),
+        sticky=0.0 if frame_by_frame else conditions.sticky_actions,
         view=VIEWS[metadata["observation"]],
     )

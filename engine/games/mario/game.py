@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.config.capabilities import MOVE_KEYS, SELECT, START, A, B, CommandOption, Conditions, Fresh, PersonKeys
+from engine.config.capabilities import MOVE_KEYS, SELECT, START, A, B, CommandOption, Fresh, PersonKeys
 from engine.config.features import feature, place_of_feature
 from engine.config.fields import ConfigError
 from engine.config.game import Game, Spec, options_with
@@ -18,13 +18,15 @@ from engine.games.mario.actions import (
     STACK,
     STAGES,
     WHOLE_GAME,
+    WITHOUT_HALFWAY,
     action_names,
+    has_halfway,
     most_similar,
     stages_of,
     why_invalid,
 )
 from engine.games.mario.options import MOST_NOOPS, MarioOptions, options_of
-from engine.protocol.outcome import Goal, Outcome, Result
+from engine.protocol.outcome import Conditions, Goal, Outcome, Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +68,7 @@ class Mario(Game):
         "on nes-py": ("nes-py", Conditions()),
     }
     held_out = "201 to 255 no-ops"
-    conditions = ("noop_min", "noop_max", "epsilon", "sticky_actions", "random_phase")
+    conditions = ("noop_min", "noop_max", "epsilon", "sticky_actions", "random_phase", "halfway_starts")
     played_options = {
         "stage": CommandOption("play this stage instead of the one it was trained on", "NAME"),
         "emulator": CommandOption("use this emulator instead of the one it was trained on"),
@@ -102,12 +104,15 @@ class Mario(Game):
         if options.start_states and (options.emulator != "native" or whole_game):
             reason = "must be 0 with --emulator nes-py, whose states are slow to load, and with --stage game"
             raise ConfigError("start_states", f"{reason}, got {options.start_states:g}")
+        if options.halfway_starts and not has_halfway(options.stage):
+            raise ConfigError("halfway_starts", f"must be 0 {WITHOUT_HALFWAY}, got {options.halfway_starts:g}")
         if options.swim_strokes and options.frame_skip < 2:
             raise ConfigError("frame_skip", f"must be at least 2 with --swim-strokes, got {options.frame_skip}")
         if options.guide and whole_game:
             raise ConfigError("guide", f"must be 0 with --stage game, got {options.guide:g}")
-        if options.guide and (options.start_states or options.sticky_actions or options.random_phase):
-            excluded = "--start-states, --sticky-actions and --random-phase"
+        excluding = ("start_states", "halfway_starts", "sticky_actions", "random_phase")
+        if options.guide and any(getattr(options, name) for name in excluding):
+            excluded = "--start-states, --halfway-starts, --sticky-actions and --random-phase"
             raise ConfigError("guide", f"must be 0 with {excluded}, got {options.guide:g}")
         conditions = self.eval_conditions(config)
         if conditions.noop_min > conditions.noop_max:
@@ -240,4 +245,5 @@ class Mario(Game):
             epsilon=options.eval_epsilon,
             sticky_actions=options.eval_sticky_actions,
             random_phase=options.random_phase,
+            halfway_starts=options.halfway_starts,
         )

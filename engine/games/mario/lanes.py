@@ -30,7 +30,7 @@ from engine.console.view import View
 from engine.envs.lanes import Lanes, VectorStep
 from engine.errors import UserError
 from engine.games.mario import rules
-from engine.games.mario.actions import HOLD, STACK, action_buttons
+from engine.games.mario.actions import HALFWAY, HOLD, STACK, action_buttons
 from engine.games.mario.compiled_stepper import CompiledStepper
 from engine.games.mario.curriculum import stage_slots
 from engine.games.mario.reference_stepper import ReferenceStepper
@@ -48,6 +48,8 @@ _STAGES = np.full((256, 256), -1)
 _STAGES[:8, :4] = np.arange(32).reshape(8, 4)
 _NOOP_DRAW = 1
 """Index of the random number that sets the number of no-ops in a new lane's first episode."""
+_SHARES = 100
+"""Parts in which a share of episodes is counted."""
 _MAX_START_FRAMES = 5000
 """Frames from power-on within which the game must have begun. Super Mario Bros needs about 200; others may never."""
 _STANDS_FRAMES, _WALKS_FRAMES, _WALKED = 30, 60, 16
@@ -120,6 +122,8 @@ class MarioLanes(Lanes):
         self.book[:, rules.STREAM] = [rules.stream(seed, lane) for lane in range(lanes)]
         self._buttons = np.array(action_buttons(task.actions), np.uint8)
         starts = stage_starts(emulator, task.stages, whole_game=task.whole_game, rom=rom)
+        if task.halfway_starts:  # one for each stage, in the same order
+            starts += stage_starts(emulator, task.stages, halfway=True, rom=rom)
         self._true_starts = len(starts)
         self._stepper: Stepper = (
             CompiledStepper(self.emulator, task, self.book, starts, restart, draws)
@@ -133,8 +137,13 @@ class MarioLanes(Lanes):
         )
         self._level = math.nan
         if stage_per_lane:
-            spread = np.linspace(0, len(starts), min(lanes, len(starts)), endpoint=False).astype(np.int64)
-            self._stepper.start_choices = np.resize(spread, (lanes, 1))
+            stages = len(task.stages)
+            spread = np.linspace(0, stages, min(lanes, stages), endpoint=False).astype(np.int64)
+            rounds = np.arange(lanes) // len(spread)
+            halfway = np.floor((rounds + 1) * task.halfway_starts) > np.floor(rounds * task.halfway_starts)
+            self._stepper.start_choices = (np.resize(spread, lanes) + stages * halfway)[:, None]
+        elif task.halfway_starts:
+            self._begin_at(list(range(len(task.stages))))
 
     @property
     def stages(self) -> NDArray[np.int64]:
@@ -144,7 +153,7 @@ class MarioLanes(Lanes):
 
     def task_of(self, lane: int) -> str:
         """The stage at which the episodes of a lane begin, with `stage_per_lane`."""
-        return self.task.stages[int(self._stepper.start_choices[lane, 0])]
+        return self.task.stages[int(self._stepper.start_choices[lane, 0]) % len(self.task.stages)]
 
     def reset(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
         """Begin an episode in the lanes where `which` (bool [lanes], None for all) is set.
@@ -172,7 +181,7 @@ class MarioLanes(Lanes):
 
         A deterministic policy always plays the same episode from the same start, so this covers all its episodes.
         """
-        starts, stage_of_lane = self.task.starts, self._stepper.start_choices[:, 0]
+        starts, stage_of_lane = self.task.starts, self._stepper.start_choices[:, 0] % len(self.task.stages)
         stages = np.unique(stage_of_lane).tolist()
         for place, stage in enumerate(stages):
             lanes = np.flatnonzero(stage_of_lane == stage).tolist()
@@ -237,10 +246,7 @@ class MarioLanes(Lanes):
         """With several stages: let the next episodes begin at the stages of a curriculum's level."""
         if level != self._level:
             self._level = level
-            if self._own_starts is not None:
-                self._own_starts.set_true_starts(stage_slots(level))
-            else:
-                self._stepper.start_choices = np.tile(stage_slots(level), (self.lanes, 1))
+            self._begin_at(stage_slots(level))
 
     def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
         """The console's last frame in RGB, uint8 [240, 256, 3]."""
@@ -292,6 +298,21 @@ class MarioLanes(Lanes):
     def close(self) -> None:
         self.emulator.close()
 
+    def _begin_at(self, stages: list[int]) -> None:
+        """Let the next episodes begin at these stages (indices, each as often as it is there), and the task's share of
+        them in the middle."""
+        share = self.task.halfway_starts
+        halfway = round(_SHARES * share)
+        starts = [
+            stage + count * len(self.task.stages)
+            for count, repeated in ((0, _SHARES - halfway), (1, halfway))
+            for stage in stages * (repeated if share else 1 - count)
+        ]
+        if self._own_starts is not None:
+            self._own_starts.set_true_starts(starts)
+        else:
+            self._stepper.start_choices = np.tile(starts, (self.lanes, 1))
+
     def _mark(self, frames: NDArray[np.uint8], buttons: NDArray[Any]) -> None:
         """Draw the view's mark in the corner of frames where joypad bytes [lanes] include A, clear it elsewhere."""
         if side := self.task.view.mark:
@@ -315,14 +336,19 @@ def make_emulator(name: str, lanes: int, threads: int, rom: Path | None = None) 
     raise UserError(f"emulator {must_be_one_of(EMULATORS, name)}")
 
 
-def stage_starts(emulator: str, stages: Sequence[str], *, whole_game: bool, rom: Path | None = None) -> list[bytes]:
-    """Saved states at the first frame of each stage, for any lane of that emulator."""
-    return [_start_state(emulator, None if whole_game else stage, rom) for stage in stages]
+def stage_starts(
+    emulator: str, stages: Sequence[str], *, whole_game: bool = False, halfway: bool = False, rom: Path | None = None
+) -> list[bytes]:
+    """Saved states at the first frame of each stage, or in its middle, for any lane of that emulator."""
+    return [
+        _start_state(emulator, None if whole_game else stage, HALFWAY[stage] if halfway else 0, rom) for stage in stages
+    ]
 
 
 @functools.cache
-def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
-    """Run from power-on to the first frame of a stage (None: of the game), like gym-super-mario-bros 7.4.
+def _start_state(emulator: str, stage: str | None, page: int, rom: Path | None) -> bytes:
+    """Run from power-on to the first frame of a stage (None: of the game), like gym-super-mario-bros 7.4; or to that of
+    a life that goes on at a screen in the middle of the stage, its `page`, unless that is 0.
 
     Raises `UserError` if the game does not begin, or not like Super Mario Bros.
     """
@@ -350,7 +376,8 @@ def _start_state(emulator: str, stage: str | None, rom: Path | None) -> bytes:
     while rules.clock(ram) == 0:
         press(START)
         if stage is not None:
-            for address, value in ((rules.WORLD, world - 1), (rules.STAGE, number - 1), (rules.AREA, area - 1)):
+            numbers = {rules.WORLD: world - 1, rules.STAGE: number - 1, rules.AREA: area - 1, rules.HALFWAY_PAGE: page}
+            for address, value in numbers.items():
                 console.poke(0, address, value)
         press(0)
         console.poke(0, rules.PRELEVEL_TIMER, 0)

@@ -102,6 +102,15 @@ class MarioOptions(GameOptions):
         "whole game; in evaluations too",
         roles=("evaluation",),
     )
+    halfway_starts: float = option(
+        0.0,
+        "environment",
+        "share of episodes that begin in the middle of a stage, where a life of the whole game goes on after a death "
+        "behind it; in evaluations too",
+        low=0.0,
+        high=1.0,
+        roles=("evaluation",),
+    )
     start_states: float = option(
         0.0,
         "environment",

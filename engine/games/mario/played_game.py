@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.config.capabilities import Conditions
 from engine.config.game import game_of
 from engine.console.protocol import FRAMES_PER_S
 from engine.console.view import VIEWS, View
@@ -26,6 +25,7 @@ from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import MarioOptions
 from engine.games.mario.rules import (
+    FIRST_TICK,
     INFO_NAMES,
     INFO_STAGE,
     INFO_WORLD,
@@ -37,6 +37,7 @@ from engine.games.mario.rules import (
     read_info,
 )
 from engine.games.mario.task import MarioTask
+from engine.protocol.outcome import Conditions
 from engine.runs.checkpoints import policy_metadata
 
 
@@ -105,14 +106,14 @@ class MarioPolicy:
 
 
 class MarioRelay:
-    """Plays each stage with the policies trained on it, a life each in turns, since the same policy would lose its next
-    life at the same place; stages that none was trained on with the last policy. Each begins as it did in training:
-    with a full stack of the stage's frames, and after `noop_min` to `noop_max` frames without buttons, here whole steps
-    of them. Raises `UserError` for policies that can't take turns."""
+    """Plays each stage with the first policy trained on it, and stages that none was trained on with the last one. Each
+    begins as it did in training: with a full stack of the stage's frames, and `noop_min` to `noop_max` frames without
+    buttons after the clock's first tick, here whole steps of them. Raises `UserError` for policies that can't take
+    turns."""
 
     def __init__(self, policies: Sequence[MarioPolicy], conditions: Conditions) -> None:
         self._policies, self._now, self._conditions = policies, policies[-1], conditions
-        self._begun = Counter[str]()
+        self._by_stage = {stage: policy for policy in reversed(policies) for stage in policy.stages}
         self.hold = self._now.hold
         seen = {(policy.hold, dataclasses.replace(policy.view, brightness="gray")) for policy in policies}
         if len(seen) > 1:
@@ -131,19 +132,18 @@ class MarioRelay:
         return self._now.view
 
     def begin(self, seed: int) -> None:
-        self._begun.clear()
+        self._is_saved = True  # the state with which the game begins is that at the tick
         self._random = np.random.default_rng(seed)
         for policy in self._policies:
             policy.begin(seed)
 
     def enter(self, stage: str) -> None:
-        trained = [policy for policy in self._policies if stage in policy.stages] or self._policies[-1:]
-        self._now = trained[self._begun[stage] % len(trained)]
-        self._begun[stage] += 1
+        self._now = self._by_stage.get(stage, self._policies[-1])
         self._now.held = 0
         self._acts = False  # the step in which it begins ends without buttons, of which it would get only the rest
         least, most = (noops // self.hold for noops in (self._conditions.noop_min, self._conditions.noop_max))
-        self._waits = int(self._random.integers(least, most, endpoint=True))
+        first_tick, self._is_saved = 0 if self._is_saved else -(-FIRST_TICK // self.hold), False
+        self._waits = first_tick + int(self._random.integers(least, most, endpoint=True))
 
     def choose(self, obs: NDArray[np.uint8]) -> None:
         self._acts = self._waits == 0
@@ -288,11 +288,9 @@ def mario_of_policy(
     stages that they were trained on."""
 
     def make_lanes(stage: str) -> MarioLanes:
-        least, most = (0, 0) if others else (conditions.noop_min, conditions.noop_max)
-        phase = conditions.random_phase
-        task = task_of_policy(
-            metadata, stage=stage, noop_min=least, noop_max=most, random_phase=phase, frame_by_frame=True
-        )
+        at_once = {"noop_min": 0, "noop_max": 0} if others else {}  # the relay waits
+        starts = msgspec.structs.replace(conditions, **at_once)
+        task = task_of_policy(metadata, stage=stage, conditions=starts, frame_by_frame=True)
         return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=_path(rom))
 
     every = [

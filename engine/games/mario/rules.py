@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from engine.config.capabilities import A
 from engine.console.compiler.kernels import helper, kernel
 
-WORLD, STAGE, AREA = 0x075F, 0x075C, 0x0760
+WORLD, STAGE, AREA, HALFWAY_PAGE = 0x075F, 0x075C, 0x0760, 0x075B
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8
 _VIEWPORT_Y, _SWIMS, _FLOAT_STATE, _X_PAGE, _X_PIXEL, _Y_PIXEL = 0x00B5, 0x0704, 0x001D, 0x006D, 0x0086, 0x03B8
 _GAME_MODE, LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756, 0x0016, 0x07DE, 0x07ED
@@ -28,6 +28,8 @@ _BOWSER, _FLAGPOLE = 0x2D, 0x31
 _DEAD, _PLAYS, _DYING = 0x06, 0x08, 0x0B
 FASTEST = 5
 """Mario moves by at most so many pixels in a frame; more is a change of place."""
+FIRST_TICK = 20
+"""Frames from the first one with control over Mario to the clock's first tick, where episodes begin."""
 PHASE_WORDS = 9
 _INTERVAL_FRAMES = 18
 _LOOP = 1024

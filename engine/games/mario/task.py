@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.console.view import VIEWS, View
 from engine.errors import UserError
-from engine.games.mario.actions import WHOLE_GAME, action_buttons, action_names, stages_of
+from engine.games.mario.actions import WHOLE_GAME, WITHOUT_HALFWAY, action_buttons, action_names, has_halfway, stages_of
 
 REWARDS = ("progress", "classic")
 STALL_STEPS = 300
@@ -49,6 +49,8 @@ class MarioTask:
             30).
         random_phase: whether an episode begins in a random phase of the game's counters and random numbers, as a stage
             does in the whole game. Otherwise its no-ops alone tell one start from another.
+        halfway_starts: share of the episodes, 0 to 1, that begin in the middle of their stage, where the game goes on
+            after a death behind it, if the stage has such a place (see `HALFWAY`).
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
             never.
         ends_at_loops: whether an episode ends like death where the mazes of 4-4, 7-4 and 8-4 move Mario back, which
@@ -67,6 +69,7 @@ class MarioTask:
     noop_min: int = 0
     noop_max: int = 30
     random_phase: bool = False
+    halfway_starts: float = 0.0
     stall_steps: int = STALL_STEPS
     ends_at_loops: bool = False
     view: View = VIEWS["50x60-red"]
@@ -88,6 +91,9 @@ class MarioTask:
             raise UserError(f"frame_skip must be at least 2 with swim_strokes, got {self.frame_skip}")
         if not 0 <= self.sticky < 1:
             raise UserError(f"sticky must be at least 0 and less than 1, got {self.sticky}")
+        if not 0 <= self.halfway_starts <= has_halfway(self.stage):
+            limits = f"at least 0 and at most 1, and 0 {WITHOUT_HALFWAY}"
+            raise UserError(f"halfway_starts must be {limits}, got {self.halfway_starts}")
         for name in ("noop_min", "stall_steps"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be at least 0, got {getattr(self, name)}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.config.capabilities import MOVE_KEYS, SELECT, START, A, B, Conditions, PersonKeys
+from engine.config.capabilities import MOVE_KEYS, SELECT, START, A, B, PersonKeys
 from engine.config.game import Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
 from engine.games.tetris.options import PLANES, TetrisOptions, options_of
-from engine.protocol.outcome import Outcome, Result
+from engine.protocol.outcome import Conditions, Outcome, Result
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,14 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.agents.weights import load_weights, policy_weights
-from engine.config.capabilities import (
-    EVALUATION_SEED,
-    FRESH_SEED,
-    NO_FRESH,
-    CanBeSolved,
-    Conditions,
-    fresh_episodes,
-)
+from engine.config.capabilities import EVALUATION_SEED, FRESH_SEED, NO_FRESH, CanBeSolved, fresh_episodes
 from engine.config.reading import rounded_up
 from engine.config.run_config import RunConfig
 from engine.envs.episode import EpisodeRecord, mean_results
@@ -34,6 +27,7 @@ from engine.envs.factory import describe_evaluation, describe_task, make_lanes
 from engine.envs.lanes import Frames, Lanes
 from engine.evaluation.policy import mean_interval, play_episodes, wilson
 from engine.protocol.messages import Evaluation, FinalEvaluation, Mean
+from engine.protocol.outcome import Conditions
 from engine.runners.learning.checkpoint import save_policy
 from engine.runners.learning.learner import Learner
 from engine.runners.links import ParentLink

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.config.capabilities import LEFT, RIGHT, START, UP, Conditions
+from engine.config.capabilities import LEFT, RIGHT, START, UP
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.policy import greedy_act, load_policy, play_episodes
@@ -24,17 +24,19 @@ from engine.games.mario.actions import STAGES
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.played_game import MarioGame, MarioPerson, MarioPolicy, MarioRelay, mario_of_policy
-from engine.games.mario.rules import LIVES
+from engine.games.mario.rules import LIVES, clock
 from engine.games.mario.task import MarioTask
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
 from engine.protocol.messages import Episode, Frame
+from engine.protocol.outcome import Conditions
 from engine.protocol.results import Begin, Filmed, PlayCommand, Playing, PlayOrder, PlayReport, Press, Speed, Step
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.policies import by_task
 from tests.support.policy_files import altered, shipped
 from tests.support.program import PATIENCE_S, wait_until
 
+AT_ONCE = Conditions(noop_max=0)
 MARIO = str(shipped("mario-1-1"))
 SNAKE = str(shipped("snake-12x12"))
 TETRIS = str(shipped("tetris-7x14"))
@@ -138,7 +140,7 @@ def stage_of(frame: Frame) -> str:
 
 @pytest.mark.process
 def test_a_policys_game_obeys_every_command(tmp_path: Path) -> None:
-    with playing(PlayOrder(policy=MARIO, noop_max=30), tmp_path) as game:
+    with playing(PlayOrder(policy=MARIO, conditions=Conditions(noop_max=30)), tmp_path) as game:
         wait_until(lambda: game.frame is not None and game.frame.index > 20, "a game that goes on", by=game.reader)
         paused, still = game.pause()
         for count in (1, 2, 3):
@@ -192,9 +194,8 @@ def test_frame_by_frame_a_policy_swims_as_in_an_evaluation(swim_strokes: bool, t
 def test_in_a_relay_a_policy_plays_its_stage_as_it_does_alone() -> None:
     """In its own colours and strokes, which are not those of the policy for the other stages."""
     water, others = shipped("mario-2-2"), shipped("mario-nineteen-stages")
-    at_once = Conditions(noop_max=0)
-    alone = mario_of_policy(water, policy_metadata(water), at_once)
-    relay = mario_of_policy(others, policy_metadata(others), at_once, stage="2-2", others=[shipped("mario-1-1"), water])
+    alone = mario_of_policy(water, policy_metadata(water), AT_ONCE)
+    relay = mario_of_policy(others, policy_metadata(others), AT_ONCE, stage="2-2", others=[shipped("mario-1-1"), water])
     for game in (alone, relay):
         game.begin(1, 3, None)
     for _ in range(400):
@@ -225,7 +226,7 @@ class Watched(MarioRelay):
 @pytest.mark.parametrize("noops", [0, 20])
 def test_in_a_relay_every_attempt_at_a_stage_begins_with_a_full_stack_of_its_frames(noops: int) -> None:
     files = [shipped(name) for name in ("mario-1-1", "mario-nineteen-stages")]
-    task = task_of_policy(policy_metadata(files[0]), stage="game", noop_max=0, frame_by_frame=True)
+    task = task_of_policy(policy_metadata(files[0]), stage="game", conditions=AT_ONCE, frame_by_frame=True)
     watched = Watched([MarioPolicy(path, policy_metadata(path), 0.0, 0.0) for path in files], noops, noops)
     game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", watched)
     game.begin(1, 0, None)
@@ -238,12 +239,12 @@ def test_in_a_relay_every_attempt_at_a_stage_begins_with_a_full_stack_of_its_fra
     game.close()
 
 
-def test_in_a_relay_the_policies_that_know_a_stage_play_one_life_each() -> None:
-    files = [shipped(name) for name in ("mario-1-1", "mario-1-2", "mario-nineteen-stages")]
-    task = task_of_policy(policy_metadata(files[0]), stage="game", noop_max=0, frame_by_frame=True)
+def test_in_a_relay_the_first_policy_that_knows_a_stage_plays_each_life_of_it() -> None:
+    files = [shipped(name) for name in ("mario-1-2", "mario-1-1", "mario-1-1-noise", "mario-nineteen-stages")]
+    task = task_of_policy(policy_metadata(files[0]), stage="game", conditions=AT_ONCE, frame_by_frame=True)
     at_random = Watched([MarioPolicy(path, policy_metadata(path), 1.0, 0.0) for path in files])
     game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", at_random)
-    for attempts in (2, 3):  # a game has another life, the next game begins with the first policy again
+    for attempts in (2, 3):  # a game has another life, and there is another game
         game.begin(1, 0, None)
         game._lanes.emulator.ram[0, LIVES] += 1  # one that is won does not begin the stage again
         for _ in range(20):
@@ -252,14 +253,14 @@ def test_in_a_relay_the_policies_that_know_a_stage_play_one_life_each() -> None:
         while len(at_random.first) < attempts:
             assert game.tick() is None
     assert [stage for stage, _ in at_random.first] == ["1-1"] * 3
-    assert at_random.order == [0, 2, 0]
+    assert at_random.order == [1, 1, 1]
     game.close()
 
 
 def test_in_a_relay_each_attempt_begins_after_whole_steps_without_buttons() -> None:
     """Also where the last one ended within a step: its rest would move Mario by less than any step of training."""
     files = [shipped(name) for name in ("mario-1-1", "mario-nineteen-stages")]
-    task = task_of_policy(policy_metadata(files[0]), stage="game", noop_max=0, frame_by_frame=True)
+    task = task_of_policy(policy_metadata(files[0]), stage="game", conditions=AT_ONCE, frame_by_frame=True)
     relay = Watched([MarioPolicy(path, policy_metadata(path), 0.0, 0.0) for path in files], 5, 30)
     game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", relay)
 
@@ -280,6 +281,25 @@ def test_in_a_relay_each_attempt_begins_after_whole_steps_without_buttons() -> N
     game._lanes.emulator.ram[0, LIVES] -= 1
     game.tick()
     assert relay.buttons() == 0 and first_press() % relay.hold == 0
+    game.close()
+
+
+def test_in_a_relay_a_policy_waits_for_the_clocks_first_tick_where_its_training_began() -> None:
+    files = [shipped(name) for name in ("mario-1-1", "mario-nineteen-stages")]
+    task = task_of_policy(policy_metadata(files[0]), stage="game", conditions=AT_ONCE, frame_by_frame=True)
+    relay = Watched([MarioPolicy(path, policy_metadata(path), 0.0, 0.0) for path in files])
+    game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", relay)
+    game.begin(1, 0, None)
+    while game.place != "1-2":
+        assert game.tick() is None
+    while (time := clock(game._lanes.emulator.ram[0])) != 400:  # that of 1-1 is still shown
+        game.tick()
+    while clock(game._lanes.emulator.ram[0]) == time:
+        assert relay.buttons() == 0
+        game.tick()
+    for _ in range(relay.hold):
+        game.tick()
+    assert relay._acts
     game.close()
 
 

@@ -21,7 +21,7 @@ import torch
 from engine.agents.exploration import random_actions
 from engine.agents.networks import make_network, make_networks
 from engine.config import plugins
-from engine.config.capabilities import Conditions, Playable, played_options, varied_conditions
+from engine.config.capabilities import Playable, played_options, varied_conditions
 from engine.config.fields import GROUPS, ConfigError, check, is_text
 from engine.config.game import Game, game_of, games, own_options
 from engine.config.reading import config_of_policy, make_config
@@ -30,7 +30,7 @@ from engine.envs.factory import describe_task, lanes_of_policy, make_lanes
 from engine.envs.lanes import FrameStack, Lanes, VectorStep
 from engine.monitoring.memory_budget import estimate_bytes
 from engine.protocol.messages import Thought
-from engine.protocol.outcome import Outcome
+from engine.protocol.outcome import Conditions, Outcome
 from engine.runners.actor import Actor
 from engine.runners.learning.factory import make_replay
 from engine.runners.start import Start

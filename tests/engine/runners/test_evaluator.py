@@ -157,7 +157,8 @@ def test_scores_under_other_conditions_are_not_compared(tmp_path: Path) -> None:
     save_policy(learner, best, 8, UNMATCHED)
     assert score_of(best, config) == score_of(best, config.changed(sticky_actions=0.5)) == UNMATCHED
     for other in ({"eval_noop_min": 1}, {"eval_noop_max": 8}, {"noop_max": 8}, {"eval_epsilon": 0.01},
-                  {"eval_sticky_actions": 0.1}, {"eval_episodes": 2}, {"random_phase": True}):  # fmt: skip
+                  {"eval_sticky_actions": 0.1}, {"eval_episodes": 2}, {"random_phase": True},
+                  {"halfway_starts": 0.5}):  # fmt: skip
         assert score_of(best, config.changed(**other)) == ()
 
 

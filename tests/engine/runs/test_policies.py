@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from engine.config.capabilities import Conditions
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy, mean_interval
+from engine.protocol.outcome import Conditions
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError, check_policy, policy_metadata
 from tests.support.policy_files import shipped

@@ -36,6 +36,7 @@ from engine.games.mario.factory import make_task, task_of_policy
 from engine.games.mario.lanes import LaneState, MarioLanes
 from engine.games.mario.options import MarioOptions
 from engine.games.mario.task import MarioTask
+from engine.protocol.outcome import Conditions
 from engine.runtime.threads import thread_budget
 
 REPLAY_RATIO = 24.0
@@ -131,7 +132,7 @@ class StageSearch:
         self._search: PlanSearch | None = None
 
     def task(self, name: str, *, lanes: int, capacity: int, seed: int, evaluations: Evaluations) -> SearchedTask:
-        task = task_of_policy(self._student, stage=name, noop_max=self._noop_max)
+        task = task_of_policy(self._student, stage=name, conditions=Conditions(noop_max=self._noop_max))
         if self._search is None:
             threads = thread_budget(PLANS).lane_threads
             self._search = PlanSearch(task, seed=self._seed, threads=threads, rom=self._rom)

@@ -13,9 +13,21 @@ from engine.console.protocol import Emulator
 from engine.console.view import VIEWS, View
 from engine.envs.lanes import VectorStep
 from engine.errors import UserError
+from engine.games.mario.actions import STAGES, has_halfway
 from engine.games.mario.lanes import MarioLanes, MarioStep, make_emulator, stage_starts
 from engine.games.mario.reference_stepper import ReferenceStepper
-from engine.games.mario.rules import BUTTONS, INFO_NAMES, WORLD, draw, phase_value, stream
+from engine.games.mario.rules import (
+    BUTTONS,
+    HALFWAY_PAGE,
+    INFO_NAMES,
+    LIVES,
+    WORLD,
+    draw,
+    phase_value,
+    stands,
+    stream,
+    where,
+)
 from engine.games.mario.task import MarioTask
 from tests.support.games.mario import RIGHT_B
 
@@ -28,7 +40,11 @@ def stepped(task: MarioTask, lanes: int, seed: int) -> MarioLanes:
     """Lanes on the native console, stepped by the reference stepper in Python."""
     env = MarioLanes(task, lanes, seed=seed)
     starts = stage_starts("native", task.stages, whole_game=task.stage == "game")
+    if task.halfway_starts:
+        starts += stage_starts("native", task.stages, halfway=True)
+    choices = env._stepper.start_choices
     env._stepper = ReferenceStepper(env.emulator, task, env.book, starts, restart=True)
+    env._stepper.start_choices = choices
     return env
 
 
@@ -58,6 +74,7 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
         MarioTask(stage="2-2", swim_strokes=True, sticky=0.25, stall_steps=3),
         MarioTask(stage="1-2", actions="simple", sticky=0.5, sticky_frames=False, stall_steps=8),
         MarioTask(stage="3-4", random_phase=True, sticky=0.25, noop_min=3, noop_max=9, stall_steps=20),
+        MarioTask(stage="4-3", halfway_starts=0.5, stall_steps=20),
     ],
     ids=lambda task: task.stage,
 )
@@ -125,6 +142,44 @@ def test_episodes_begin_in_any_phase_of_the_game() -> None:
     assert len(np.unique(bits, axis=0)) == 300
     assert abs(np.unpackbits(bits).mean() - 0.5) < 0.03
     assert phase_value(2, 0) > 0  # the newest bits, from which the next ones come
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_episodes_begin_halfway_where_the_game_goes_on_after_a_death(stage: str) -> None:
+    if not has_halfway(stage):
+        with pytest.raises(UserError, match=r"^halfway_starts must be at least 0 .* got 1$"):
+            MarioTask(stage=stage, halfway_starts=1)
+        return
+    halfway = MarioLanes(MarioTask(stage=stage, halfway_starts=1, noop_max=0, frame_skip=1), 1)
+    game = MarioLanes(MarioTask(stage="game", noop_max=0, frame_skip=1), 1)
+    halfway.reset()
+    game.reset()
+    begins = where(halfway.emulator.ram)
+    assert int(begins[2][0]) > 1000
+    game.load_lane(0, halfway.lane_state(0))
+    for address, value in ((HALFWAY_PAGE, 0), (0x00B5, 2)):  # the game decides anew when Mario has fallen
+        game.emulator.poke(0, address, value)
+    lives = int(game.emulator.ram[0, LIVES])
+    while int(game.emulator.ram[0, LIVES]) == lives or not stands(game.emulator.ram)[0]:
+        game.step_buttons(np.zeros(1, np.uint8))
+    assert where(game.emulator.ram) == begins
+
+
+@pytest.mark.parametrize(("share", "halfway"), [(0.0, 0), (0.25, 50), (1.0, 200)])
+def test_a_share_of_the_episodes_begins_halfway(share: float, halfway: int) -> None:
+    """In training at random, in evaluations exactly."""
+    task = MarioTask(stage="1-1,1-4,2-3", halfway_starts=share, noop_max=0)
+    for stage_per_lane in (False, True):
+        env = MarioLanes(task, 300, seed=2, stage_per_lane=stage_per_lane)
+        env.reset()
+        stages, _, x = where(env.emulator.ram)
+        far = x > 1000
+        assert not far[stages == STAGES.index("1-4")].any()
+        assert {stage: int((stages == STAGES.index(stage)).sum()) > 70 for stage in task.stages}
+        assert abs(int(far.sum()) - halfway) <= (0 if stage_per_lane else 30 * (share > 0))
+        assert env.step(np.zeros(300, np.int64)).from_start.all()
+        if stage_per_lane:
+            assert [env.task_of(lane) for lane in range(6)] == [*task.stages, *task.stages]
 
 
 def test_random_draws_are_even() -> None:

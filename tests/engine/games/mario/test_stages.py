@@ -19,6 +19,7 @@ from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.task import MarioTask
 from engine.protocol.messages import PROTOCOL, Evaluation, Hello, Lanes, TaskRecord
+from engine.protocol.outcome import Conditions
 from engine.runners.actor import Actor
 from engine.runners.coordination.stats import LaneStats
 from engine.runners.shared_state import SharedState
@@ -57,7 +58,7 @@ def _named(info: Any) -> tuple[list[int], list[int]]:
 def test_an_episode_of_the_whole_game_reports_the_flags_it_reached() -> None:
     path = shipped("mario-1-1")
     said, network = checkpoints.policy_metadata(path), load_policy(path)
-    env = MarioLanes(task_of_policy(said, stage="game", noop_max=30), 4)
+    env = MarioLanes(task_of_policy(said, stage="game", conditions=Conditions()), 4)
     actor = Actor(env, ladder=np.zeros(4), epsilon_steps=1, seed=0)
 
     def policy(obs: Any) -> torch.Tensor:
