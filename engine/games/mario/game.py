@@ -110,9 +110,8 @@ class Mario(Game):
             raise ConfigError("frame_skip", f"must be at least 2 with --swim-strokes, got {options.frame_skip}")
         if options.guide and whole_game:
             raise ConfigError("guide", f"must be 0 with --stage game, got {options.guide:g}")
-        excluding = ("start_states", "halfway_starts", "sticky_actions", "random_phase")
-        if options.guide and any(getattr(options, name) for name in excluding):
-            excluded = "--start-states, --halfway-starts, --sticky-actions and --random-phase"
+        if options.guide and (options.start_states or options.sticky_actions or options.random_phase):
+            excluded = "--start-states, --sticky-actions and --random-phase"
             raise ConfigError("guide", f"must be 0 with {excluded}, got {options.guide:g}")
         conditions = self.eval_conditions(config)
         if conditions.noop_min > conditions.noop_max:

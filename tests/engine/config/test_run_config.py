@@ -70,7 +70,7 @@ def test_only_given_flags_are_given() -> None:
         (("--accumulate", "300", "--buffer-size", "200"), "--accumulate must be at most --batch-size (200), got 300"),
         (("--guide", "0.5", "--stage", "game"), "--guide must be 0 with --stage game, got 0.5"),
         (("--guide", "0.5", "--start-states", "0.2"),
-         "--guide must be 0 with --start-states, --halfway-starts, --sticky-actions and --random-phase, got 0.5"),
+         "--guide must be 0 with --start-states, --sticky-actions and --random-phase, got 0.5"),
         (("--start-states", "0.2", "--emulator", "nes-py"), "--start-states must be 0 with --emulator nes-py"),
         (("--eval-noop-min", "31", "--eval-noop-max", "20"),
          "--eval-noop-min must be at most --eval-noop-max (20), got 31"),

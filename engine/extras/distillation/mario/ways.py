@@ -21,6 +21,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +62,7 @@ class WayCache:
 
     def __init__(self, stage: str, task: MarioTask, seed: int) -> None:
         asked = [_SEARCH, task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
-        asked += ["strokes"] * task.swim_strokes
+        asked += ["strokes"] * task.swim_strokes + ["halfway"] * (task.halfway_starts > 0)
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
         self._file = private_folder("CACHE", "ways") / f"{stage}-{digest}.json"
         self._actions = len(task.action_names)
@@ -435,16 +436,19 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
         nonlocal next_report
         if time.monotonic() >= next_report:
             next_report = time.monotonic() + _REPORT_EVERY_S
-            log(f"{stage}: {text}")
+            log(f"{place}: {text}")
 
     search.on_progress = report
     try:
-        for stage in stages_of(options.stage):
-            log(f"searching ways to the flag of {stage} for --guide; this may take some minutes")
-            ways = ways_to_flag(stage, task, search, rom=rom, stopped=stopped)
+        shares = {math.floor(task.halfway_starts), math.ceil(task.halfway_starts)}
+        for stage, share in itertools.product(stages_of(options.stage), sorted(shares)):
+            place = f"{stage}, from halfway" if share else stage
+            log(f"searching ways to the flag of {place} for --guide; this may take some minutes")
+            part = dataclasses.replace(task, stage=stage, halfway_starts=share)
+            ways = ways_to_flag(stage, part, search, rom=rom, stopped=stopped)
             if stopped():
                 return {}  # not a part of them, which a resumed run would take for all
-            log(f"{stage}: found ways from {len(ways)} of {task.starts} starts")
+            log(f"{place}: found ways from {len(ways)} of {task.starts} starts")
             found |= {(STAGES.index(stage), start): way for start, way in ways.items()}
     except UserError as error:
         raise UserError(f"--guide: {error}") from None

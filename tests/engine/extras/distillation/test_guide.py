@@ -205,7 +205,7 @@ def test_noise_does_not_disturb_a_guide() -> None:
 def test_a_guide_needs_a_stage_and_true_starts() -> None:
     with pytest.raises(ConfigError, match=r"must be 0 with --stage game, got 0\.5"):
         RunConfig.of(guide=0.5, stage="game")
-    excluded = r"must be 0 with --start-states, --halfway-starts, --sticky-actions and --random-phase, got 0\.5"
+    excluded = r"must be 0 with --start-states, --sticky-actions and --random-phase, got 0\.5"
     for other in ({"start_states": 0.25}, {"sticky_actions": 0.25}, {"random_phase": True}):
         with pytest.raises(ConfigError, match=excluded):
             RunConfig.of(guide=0.5, **other)
