@@ -7,8 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.config.reading import make_config
 from engine.extras.distillation.mario.plan_search import STUCK_STEPS, PlanSearch, Trials, Way
-from engine.extras.distillation.mario.ways import WayAdaptation, WayCache, find_way, starts_of, ways_to_flag
+from engine.extras.distillation.mario.ways import (
+    WayAdaptation,
+    WayCache,
+    find_way,
+    search_ways,
+    starts_of,
+    ways_to_flag,
+)
+from engine.games.mario.factory import make_task
 from engine.games.mario.lanes import LaneState, MarioLanes
 from engine.games.mario.task import MarioTask
 from tests.support.games.mario import INTO_GOOMBA, RIGHT_B, TASK, running
@@ -81,6 +90,25 @@ def test_a_search_finds_the_right_turns_of_a_maze(tmp_path: Path, monkeypatch: p
     assert_ways(
         MarioTask(stage="7-4", actions="simple", noop_max=1), at_least=1, monkeypatch=monkeypatch, cache=tmp_path
     )
+
+
+def test_a_search_finds_ways_from_halfway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = MarioTask(stage="4-3", halfway_starts=1, noop_max=1)
+    assert_ways(task, at_least=2, monkeypatch=monkeypatch, cache=tmp_path)
+
+
+@pytest.mark.long
+def test_a_guide_has_ways_from_both_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = make_config({"game": "mario", "guide": 0.5, "halfway_starts": 0.5, "noop_max": 1})
+    said = list[str]()
+    ways = search_ways(config, stopped=lambda: False, log=said.append)
+    starts = [
+        *starts_of(make_task(config.changed(halfway_starts=0.0))),
+        *starts_of(make_task(config.changed(halfway_starts=1.0))),
+    ]
+    assert ways.keys() == {(0, start) for start in starts} and len(ways) == 4
+    assert "1-1, from halfway: found ways from 2 of 2 starts" in said
 
 
 def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
