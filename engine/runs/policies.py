@@ -8,6 +8,7 @@ must name a task that a run can have, and the shapes must be those of the task. 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -132,7 +133,7 @@ def by_task(game: str) -> list[str]:
     that for the most tasks, which plays the others."""
     known = [card for card in cards() if card.game == game and path_of(card.name) is not None]
     single = [card for card in known if "," not in card.stage]
-    single.sort(key=lambda card: -sum(rate.clears / rate.episodes for rate in card.rates))
+    single.sort(key=lambda card: -statistics.fmean(rate.clears / rate.episodes for rate in card.rates))
     widest = max(known, key=lambda card: card.stage.count(","))
     return [*(card.name for card in single), widest.name]
 

@@ -242,7 +242,7 @@ def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> Non
     )  # fmt: skip
     parser.add_argument(
         "--halfway-starts", type=within("--halfway-starts", 0, 1), metavar="X",
-        help="share of episodes that begin in the middle of the stage (default: 0)",
+        help="share of episodes that begin in the middle of the stage; castles and world 8 have none (default: 0)",
     )  # fmt: skip
     parser.add_argument("--seed", type=whole("--seed", 0, 2**32 - 1), metavar="N", help="random seed (default: 0)")
     add_game_options(parser, played_options())
@@ -285,7 +285,7 @@ def for_engine(options: argparse.Namespace, game: str, names: Iterable[str]) -> 
 
 
 def conditions_given(options: argparse.Namespace) -> list[str]:
-    """Names of the conditions (no-ops, phase, epsilon, sticky actions) that are on the command line."""
+    """Names of the conditions (no-ops, phase, halfway starts, epsilon, sticky actions) that are on the command line."""
     return [name for name in _CONDITIONS if getattr(options, name) is not None]
 
 

@@ -123,6 +123,7 @@ def _results(policy: Path) -> Iterator[tuple[str, str, float, int]]:
             parts = {
                 f"{rate.noop_min} to {rate.noop_max} no-ops": rate.noop_max > 0,
                 "any phase": rate.random_phase,
+                f"halfway starts {rate.halfway_starts:g}": rate.halfway_starts > 0,
                 f"epsilon {rate.epsilon:g}": rate.epsilon > 0,
                 f"sticky actions {rate.sticky_actions:g}": rate.sticky_actions > 0,
                 f"on {rate.console}": rate.console not in ("", "native"),

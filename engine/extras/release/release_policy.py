@@ -59,10 +59,15 @@ class Judged(Protocol):
     held_out: str
     """The column of starts that no run trains on or is chosen by: it leads the table."""
 
+    def judged_for(self, task: str) -> Mapping[str, tuple[str, Conditions]]:
+        """Return the columns for a policy of a task, which may lack some and have other conditions."""
 
-def judged(game: Game) -> Mapping[str, tuple[str, Conditions]]:
-    """Return the emulators and conditions under which a game's policies are judged, by column."""
-    return game.judged if isinstance(game, Judged) else {"": ("", Conditions(noop_max=0))}
+
+def judged(game: Game, task: str = "") -> Mapping[str, tuple[str, Conditions]]:
+    """Return the emulators and conditions under which a game's policies for a task are judged, by column."""
+    if not isinstance(game, Judged):
+        return {"": ("", Conditions(noop_max=0))}
+    return game.judged_for(task) if task else game.judged
 
 
 def episodes_on_card(game: Game, emulator: str, task: str) -> int:
@@ -104,7 +109,10 @@ def _clear_tables(game: Game, of_game: Sequence[Card]) -> tuple[str, str]:
     return (
         _table(
             ["policy", *columns],
-            [[card.name, *(_clears(card, *each) for each in columns.values())] for card in of_game],
+            [
+                [card.name, *(_clears(card, judged(game, card.stage).get(column)) for column in columns)]
+                for card in of_game
+            ],
         ),
         _table(
             [f"policy for several {game.tasks}s", game.tasks, *starts],
@@ -119,9 +127,9 @@ def _effort(card: Card) -> str:
     return f"{steps}, {card.minutes:.{0 if card.minutes >= 2 else 1}f}"
 
 
-def _clears(card: Card, console: str, conditions: Conditions) -> str:
+def _clears(card: Card, under: tuple[str, Conditions] | None) -> str:
     """`97 (92–99)`: percentage of clears and its 95 % interval."""
-    rate = card.rate(console, conditions)
+    rate = None if under is None else card.rate(*under)
     if rate is None:
         return "–"
     percent, low, high = (100 * each for each in (rate.clears / rate.episodes, *wilson(rate.clears, rate.episodes)))
@@ -170,7 +178,7 @@ def ship(
     target = _weights(name, into)
     into.mkdir(parents=True, exist_ok=True)
     game = game_of(metadata["game"])
-    first, *others = judged(game).values()
+    first, *others = judged(game, metadata[game.tasks]).values()
     whole = _rate(policy, *first)
     header = _header(policy)
     save_file({key: tensor.half() for key, tensor in load_file(policy).items()}, target, header)
@@ -212,7 +220,7 @@ def judge(folder: Path, *, only_new: bool) -> None:
     """Play the policies in a folder again whose games have several conditions, and rewrite their cards; with `only_new`
     only under those that a card does not have."""
     for card in policies.cards(folder):
-        columns = judged(game_of(card.game))
+        columns = judged(game_of(card.game), card.stage)
         if len(columns) == 1:
             continue
         rates = []

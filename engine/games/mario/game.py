@@ -14,6 +14,7 @@ from engine.config.reading import Following
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.games.mario.actions import (
+    HALFWAY,
     HOLD,
     STACK,
     STAGES,
@@ -60,14 +61,15 @@ class Mario(Game):
     judged = {
         "0 to 30 no-ops": ("native", Conditions()),
         "31 to 120 no-ops": ("native", Conditions(noop_min=31, noop_max=120)),
-        "201 to 255 no-ops": ("native", Conditions(noop_min=201, noop_max=255)),
+        "held out": ("native", Conditions(noop_min=201, noop_max=255)),
         "any phase": ("native", Conditions(noop_max=120, random_phase=True)),
+        "halfway": ("native", Conditions(random_phase=True, halfway_starts=1.0)),
         "epsilon 0.01": ("native", Conditions(epsilon=0.01)),
         "sticky actions 0.25": ("native", Conditions(sticky_actions=0.25)),
         "epsilon 0.05": ("native", Conditions(epsilon=0.05)),
         "on nes-py": ("nes-py", Conditions()),
     }
-    held_out = "201 to 255 no-ops"
+    held_out = "held out"
     conditions = ("noop_min", "noop_max", "epsilon", "sticky_actions", "random_phase", "halfway_starts")
     played_options = {
         "stage": CommandOption("play this stage instead of the one it was trained on", "NAME"),
@@ -75,6 +77,14 @@ class Mario(Game):
         "rom": CommandOption("cartridge file, iNES (default: the one in gym-super-mario-bros)", "FILE"),
     }
     person_options = played_options
+
+    def judged_for(self, task: str) -> Mapping[str, tuple[str, Conditions]]:
+        columns = dict(self.judged)
+        if task in ("1-2", "3-2"):  # later, an enemy has come
+            columns[self.held_out] = ("native", Conditions(noop_min=81, noop_max=120))
+        if not all(HALFWAY[stage] for stage in stages_of(task)):
+            del columns["halfway"]
+        return columns
 
     def defaults(self) -> Mapping[str, Any]:
         return {"advantage_learning": 0.5, "final_advantage_learning": 0.95, "sticky_frames": True}  # table
@@ -233,7 +243,8 @@ class Mario(Game):
         if first > MOST_NOOPS:
             return Fresh(config) if is_random else None
         fresh = config.changed(eval_noop_min=first, eval_noop_max=MOST_NOOPS)
-        starts = (MOST_NOOPS + 1 - first) * len(self.tasks_of(config.task))
+        kinds = 1 + (0 < conditions.halfway_starts < 1)
+        starts = (MOST_NOOPS + 1 - first) * len(self.tasks_of(config.task)) * kinds
         return Fresh(fresh, f"{first} to {MOST_NOOPS} no-ops", None if is_random else starts)
 
     def eval_conditions(self, config: RunConfig) -> Conditions:

@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,8 @@ _STAGES = np.full((256, 256), -1)
 _STAGES[:8, :4] = np.arange(32).reshape(8, 4)
 _NOOP_DRAW = 1
 """Index of the random number that sets the number of no-ops in a new lane's first episode."""
-_SHARES = 100
-"""Parts in which a share of episodes is counted."""
+_PARTS = 100
+"""The most parts in which a share of episodes is counted."""
 _MAX_START_FRAMES = 5000
 """Frames from power-on within which the game must have begun. Super Mario Bros needs about 200; others may never."""
 _STANDS_FRAMES, _WALKS_FRAMES, _WALKED = 30, 60, 16
@@ -140,8 +141,8 @@ class MarioLanes(Lanes):
             stages = len(task.stages)
             spread = np.linspace(0, stages, min(lanes, stages), endpoint=False).astype(np.int64)
             rounds = np.arange(lanes) // len(spread)
-            halfway = np.floor((rounds + 1) * task.halfway_starts) > np.floor(rounds * task.halfway_starts)
-            self._stepper.start_choices = (np.resize(spread, lanes) + stages * halfway)[:, None]
+            before, after = (np.floor((rounds + more) * task.halfway_starts + 0.5) for more in (0, 1))
+            self._stepper.start_choices = (np.resize(spread, lanes) + stages * (after > before))[:, None]
         elif task.halfway_starts:
             self._begin_at(list(range(len(task.stages))))
 
@@ -181,8 +182,8 @@ class MarioLanes(Lanes):
 
         A deterministic policy always plays the same episode from the same start, so this covers all its episodes.
         """
-        starts, stage_of_lane = self.task.starts, self._stepper.start_choices[:, 0] % len(self.task.stages)
-        stages = np.unique(stage_of_lane).tolist()
+        starts, stage_of_lane = self.task.starts, self._stepper.start_choices[:, 0]
+        stages = np.unique(stage_of_lane).tolist()  # and their middles, of which each has all starts, too
         for place, stage in enumerate(stages):
             lanes = np.flatnonzero(stage_of_lane == stage).tolist()
             for nth, lane in enumerate(lanes):
@@ -266,6 +267,7 @@ class MarioLanes(Lanes):
         """`book` [lanes, BOOK_WORDS], the concatenated bytes of all consoles' saved states, and where each ends."""
         consoles = [self.emulator.save(lane) for lane in range(self.lanes)]
         return {
+            "true_starts": np.array([self._true_starts]),
             "book": self.book.copy(),
             "consoles": np.frombuffer(b"".join(consoles), np.uint8),
             "console_ends": np.cumsum([len(console) for console in consoles]),
@@ -281,8 +283,16 @@ class MarioLanes(Lanes):
         ends = stored_array(state, "console_ends", (self.lanes,), np.int64)
         check_numbers("console_ends", ends, 0, consoles.size)
         self.book[:] = book
-        if self._own_starts is not None and "start_places" in state:  # the option may be new
-            self._own_starts.load_state(state)
+        known = len(self.task.stages)  # in earlier versions
+        if "true_starts" in state:
+            true_starts = stored_array(state, "true_starts", (1,), np.int64)
+            check_numbers("true_starts", true_starts, 1, 2 * known)
+            known = int(true_starts[0])
+        if known != self._true_starts:  # by another `halfway_starts`; states that lanes have reached follow
+            reached = book[:, rules.START] >= known
+            self.book[:, rules.START] = np.where(reached, self._true_starts, 0)
+        if self._own_starts is not None and "start_places" in state:
+            self._own_starts.load_state(state, known)
         for lane, (begin, end) in enumerate(pairwise([0, *ends.tolist()])):
             self.emulator.load(lane, consoles[begin:end].tobytes())
 
@@ -301,13 +311,9 @@ class MarioLanes(Lanes):
     def _begin_at(self, stages: list[int]) -> None:
         """Let the next episodes begin at these stages (indices, each as often as it is there), and the task's share of
         them in the middle."""
-        share = self.task.halfway_starts
-        halfway = round(_SHARES * share)
-        starts = [
-            stage + count * len(self.task.stages)
-            for count, repeated in ((0, _SHARES - halfway), (1, halfway))
-            for stage in stages * (repeated if share else 1 - count)
-        ]
+        share = Fraction(self.task.halfway_starts).limit_denominator(_PARTS)
+        begin = stages * (share.denominator - share.numerator)
+        starts = begin + [stage + len(self.task.stages) for stage in stages * share.numerator]
         if self._own_starts is not None:
             self._own_starts.set_true_starts(starts)
         else:
@@ -387,7 +393,8 @@ def _start_state(emulator: str, stage: str | None, page: int, rom: Path | None) 
         press(START)
         press(0)
     state = console.save(0)
-    if rom is not None and (reason := _why_not_mario(console, None if stage is None else (world - 1, number - 1))):
+    place = None if stage is None else (world - 1, number - 1)
+    if rom is not None and page == 0 and (reason := _why_not_mario(console, place)):
         raise refuse(f"the game does not play like Super Mario Bros, because {reason}")
     if not has_areas:
         _LOG.warning("--rom: %s is not Super Mario Bros: rewards and ends may not fit", rom)

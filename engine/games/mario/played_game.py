@@ -20,12 +20,11 @@ from engine.envs.lanes import FrameStack
 from engine.envs.played_game import PersonControls
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
-from engine.games.mario.actions import action_buttons, stages_of
+from engine.games.mario.actions import action_buttons, has_halfway, stages_of
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import MarioOptions
 from engine.games.mario.rules import (
-    FIRST_TICK,
     INFO_NAMES,
     INFO_STAGE,
     INFO_WORLD,
@@ -107,9 +106,8 @@ class MarioPolicy:
 
 class MarioRelay:
     """Plays each stage with the first policy trained on it, and stages that none was trained on with the last one. Each
-    begins as it did in training: with a full stack of the stage's frames, and `noop_min` to `noop_max` frames without
-    buttons after the clock's first tick, here whole steps of them. Raises `UserError` for policies that can't take
-    turns."""
+    begins as it did in training: with a full stack of the stage's frames, and after `noop_min` to `noop_max` frames
+    without buttons, here whole steps of them. Raises `UserError` for policies that can't take turns."""
 
     def __init__(self, policies: Sequence[MarioPolicy], conditions: Conditions) -> None:
         self._policies, self._now, self._conditions = policies, policies[-1], conditions
@@ -132,7 +130,6 @@ class MarioRelay:
         return self._now.view
 
     def begin(self, seed: int) -> None:
-        self._is_saved = True  # the state with which the game begins is that at the tick
         self._random = np.random.default_rng(seed)
         for policy in self._policies:
             policy.begin(seed)
@@ -142,8 +139,7 @@ class MarioRelay:
         self._now.held = 0
         self._acts = False  # the step in which it begins ends without buttons, of which it would get only the rest
         least, most = (noops // self.hold for noops in (self._conditions.noop_min, self._conditions.noop_max))
-        first_tick, self._is_saved = 0 if self._is_saved else -(-FIRST_TICK // self.hold), False
-        self._waits = first_tick + int(self._random.integers(least, most, endpoint=True))
+        self._waits = int(self._random.integers(least, most, endpoint=True))
 
     def choose(self, obs: NDArray[np.uint8]) -> None:
         self._acts = self._waits == 0
@@ -288,9 +284,17 @@ def mario_of_policy(
     stages that they were trained on."""
 
     def make_lanes(stage: str) -> MarioLanes:
-        at_once = {"noop_min": 0, "noop_max": 0} if others else {}  # the relay waits
-        starts = msgspec.structs.replace(conditions, **at_once)
-        task = task_of_policy(metadata, stage=stage, conditions=starts, frame_by_frame=True)
+        task = task_of_policy(
+            metadata,
+            stage=stage,
+            conditions=msgspec.structs.replace(
+                conditions,
+                noop_min=0 if others else conditions.noop_min,  # the relay waits
+                noop_max=0 if others else conditions.noop_max,
+                halfway_starts=conditions.halfway_starts if has_halfway(stage) else 0.0,
+            ),
+            frame_by_frame=True,
+        )
         return MarioLanes(task, 1, emulator=emulator or metadata["emulator"], restart=False, rom=_path(rom))
 
     every = [

@@ -28,8 +28,6 @@ _BOWSER, _FLAGPOLE = 0x2D, 0x31
 _DEAD, _PLAYS, _DYING = 0x06, 0x08, 0x0B
 FASTEST = 5
 """Mario moves by at most so many pixels in a frame; more is a change of place."""
-FIRST_TICK = 20
-"""Frames from the first one with control over Mario to the clock's first tick, where episodes begin."""
 PHASE_WORDS = 9
 _INTERVAL_FRAMES = 18
 _LOOP = 1024

@@ -135,8 +135,8 @@ class StartStates:
             "start_choices": self._stepper.start_choices[0].copy(),
         }
 
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Load a `state`. Raises `ValueError` if it can't be one."""
+    def load_state(self, state: dict[str, NDArray[Any]], first: int) -> None:
+        """Load a `state` of a stepper with `first` start states of its own. Raises `ValueError` if it can't be one."""
         places = stored_array(state, "start_places", (None,), np.int64).tolist()
         states = _split(stored_array(state, "start_states", (None,), np.uint8), len(places))
         if len(places) > CAPACITY or len(set(places)) != len(places):
@@ -151,7 +151,7 @@ class StartStates:
         for candidate in candidates:  # the others are checked where they are stored
             self._console.read(candidate)
         choices = stored_array(state, "start_choices", (None,), np.int64)
-        check_numbers("start_choices", choices, 0, self._first + len(places) - 1)
+        check_numbers("start_choices", choices, 0, first + len(places) - 1)
         if not choices.size:
             raise ValueError("start_choices is empty")
         self._places = _Places()
@@ -164,7 +164,10 @@ class StartStates:
             _Lane(place, next(rest) if waits else b"", of, age)
             for waits, (place, of, age) in zip(awaited, pending.tolist(), strict=True)
         ]
-        self._stepper.start_choices = np.tile(choices, (self._console.lanes, 1))
+        if first == self._first:
+            self._stepper.start_choices = np.tile(choices, (self._console.lanes, 1))
+        else:
+            self._draw()
 
 
 def place_of(ram: NDArray[np.uint8]) -> NDArray[np.int64]:

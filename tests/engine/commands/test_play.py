@@ -24,7 +24,7 @@ from engine.games.mario.actions import STAGES
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.played_game import MarioGame, MarioPerson, MarioPolicy, MarioRelay, mario_of_policy
-from engine.games.mario.rules import LIVES, clock
+from engine.games.mario.rules import LIVES
 from engine.games.mario.task import MarioTask
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import decode_play, pack, read_message
@@ -239,6 +239,17 @@ def test_in_a_relay_every_attempt_at_a_stage_begins_with_a_full_stack_of_its_fra
     game.close()
 
 
+def test_a_policy_for_several_stages_begins_halfway_where_a_stage_has_a_middle() -> None:
+    several = shipped("mario-six-stages")
+    game = mario_of_policy(several, policy_metadata(several), Conditions(noop_max=0, halfway_starts=1.0))
+    begun = []
+    for episode in (1, 2, 3):
+        game.begin(episode, 0, None)
+        begun.append((game.place, int(game.facts()["x"]) > 1000))
+    assert begun == [("1-1", True), ("1-2", True), ("1-4", False)]
+    game.close()
+
+
 def test_in_a_relay_the_first_policy_that_knows_a_stage_plays_each_life_of_it() -> None:
     files = [shipped(name) for name in ("mario-1-2", "mario-1-1", "mario-1-1-noise", "mario-nineteen-stages")]
     task = task_of_policy(policy_metadata(files[0]), stage="game", conditions=AT_ONCE, frame_by_frame=True)
@@ -281,25 +292,6 @@ def test_in_a_relay_each_attempt_begins_after_whole_steps_without_buttons() -> N
     game._lanes.emulator.ram[0, LIVES] -= 1
     game.tick()
     assert relay.buttons() == 0 and first_press() % relay.hold == 0
-    game.close()
-
-
-def test_in_a_relay_a_policy_waits_for_the_clocks_first_tick_where_its_training_began() -> None:
-    files = [shipped(name) for name in ("mario-1-1", "mario-nineteen-stages")]
-    task = task_of_policy(policy_metadata(files[0]), stage="game", conditions=AT_ONCE, frame_by_frame=True)
-    relay = Watched([MarioPolicy(path, policy_metadata(path), 0.0, 0.0) for path in files])
-    game = MarioGame(lambda stage: MarioLanes(task, 1, restart=False), "game", relay)
-    game.begin(1, 0, None)
-    while game.place != "1-2":
-        assert game.tick() is None
-    while (time := clock(game._lanes.emulator.ram[0])) != 400:  # that of 1-1 is still shown
-        game.tick()
-    while clock(game._lanes.emulator.ram[0]) == time:
-        assert relay.buttons() == 0
-        game.tick()
-    for _ in range(relay.hold):
-        game.tick()
-    assert relay._acts
     game.close()
 
 

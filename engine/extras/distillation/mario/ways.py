@@ -21,7 +21,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import math
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from engine.config.run_config import RunConfig
 from engine.envs.lanes import Lanes
 from engine.errors import UserError
 from engine.extras.distillation.mario.plan_search import PLANS, Archive, PlanSearch, Way
-from engine.games.mario.actions import STAGES, stages_of
+from engine.games.mario.actions import HALFWAY, STAGES, stages_of
 from engine.games.mario.factory import make_task
 from engine.games.mario.lanes import LaneState, MarioLanes
 from engine.games.mario.options import options_of
@@ -315,7 +314,8 @@ Search = Callable[..., Ways]
 _REPORT_EVERY_S = 20.0
 """Between two lines of the log that tell how far a search is."""
 _NOOPS = "noops"
-"""In checkpoints: the no-op frames of the starts whose ways were searched, `noop_min` and `noop_max`."""
+"""In checkpoints: the no-op frames of the starts whose ways were searched, `noop_min` and `noop_max`; with halfway
+starts also whether ways were searched from there, and from the stage's beginning."""
 WAY = "way_from"
 """In checkpoints: before the numbers of a way's stage and start."""
 
@@ -340,7 +340,8 @@ class WayGuide:
         self._played = np.zeros(env.lanes, np.int64)  # [lanes], environment steps of the episode
         self._until = np.full(env.lanes, -1, np.int64)  # [lanes], the first that is the agent's; -1: not drawn yet
         self._starts = np.zeros((env.lanes, 2), np.int64)  # [lanes, 2], stage and start of the episode
-        self._noops = np.array([env.task.noop_min, env.task.noop_max], np.int64)
+        kinds = [env.task.halfway_starts > 0, env.task.halfway_starts < 1] if env.task.halfway_starts else []
+        self._noops = np.array([env.task.noop_min, env.task.noop_max, *kinds], np.int64)
 
     def find_ways(self, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> None:
         """Search the ways, unless `load_state` has restored them."""
@@ -392,7 +393,7 @@ class WayGuide:
         lanes = self._env.lanes
         played, until = (stored_array(arrays, name, (lanes,), np.int64) for name in ("played", "until"))
         starts = stored_array(arrays, "starts", (lanes, 2), np.int64)
-        if _NOOPS in arrays and not np.array_equal(stored_array(arrays, _NOOPS, (2,), np.int64), self._noops):
+        if _NOOPS in arrays and not np.array_equal(stored_array(arrays, _NOOPS, (None,), np.int64), self._noops):
             ways = {}  # of other starts
         if not ways:  # they will be searched again; meanwhile nothing leads the episodes in progress
             until = np.minimum(until, 0)
@@ -440,8 +441,10 @@ def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable
 
     search.on_progress = report
     try:
-        shares = {math.floor(task.halfway_starts), math.ceil(task.halfway_starts)}
-        for stage, share in itertools.product(stages_of(options.stage), sorted(shares)):
+        for stage, share in itertools.product(stages_of(options.stage), (0, 1)):
+            halfway = task.halfway_starts if HALFWAY[stage] else 0
+            if (halfway if share else 1 - halfway) == 0:
+                continue
             place = f"{stage}, from halfway" if share else stage
             log(f"searching ways to the flag of {place} for --guide; this may take some minutes")
             part = dataclasses.replace(task, stage=stage, halfway_starts=share)

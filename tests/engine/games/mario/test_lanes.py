@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from engine.config.capabilities import A
+from engine.console.cartridge import installed_mario
 from engine.console.protocol import Emulator
 from engine.console.view import VIEWS, View
 from engine.envs.lanes import VectorStep
@@ -180,6 +182,19 @@ def test_a_share_of_the_episodes_begins_halfway(share: float, halfway: int) -> N
         assert env.step(np.zeros(300, np.int64)).from_start.all()
         if stage_per_lane:
             assert [env.task_of(lane) for lane in range(6)] == [*task.stages, *task.stages]
+    few = MarioLanes(dataclasses.replace(task, stage="1-1", noop_max=3), 8, seed=2, stage_per_lane=True)
+    few.spread_starts()
+    few.reset()
+    kinds = np.unique(np.stack((where(few.emulator.ram)[2] > 1000, few.emulator.ram[:, 0x09])), axis=1)
+    assert kinds.shape[1] >= min(8, 4 + round(8 * share) if share < 1 else 4)
+
+
+def test_a_cartridge_of_ones_own_has_halfway_starts(tmp_path: Path) -> None:
+    rom = tmp_path / "mine.nes"
+    rom.write_bytes(installed_mario().read_bytes())
+    env = MarioLanes(MarioTask(stage="4-2", halfway_starts=1, noop_max=0), 1, rom=rom)
+    env.reset()
+    assert int(where(env.emulator.ram)[2][0]) == 1576
 
 
 def test_random_draws_are_even() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,6 +112,24 @@ def test_saved_lanes_continue_with_the_same_states() -> None:
     assert {name: array.tobytes() for name, array in env.state().items()} == {
         name: array.tobytes() for name, array in again.state().items()
     }
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.5, 0.0), (0.0, 0.5), (0.5, 0.25)])
+def test_saved_lanes_continue_with_another_share_of_halfway_starts(before: float, after: float) -> None:
+    env = lanes(task=dataclasses.replace(TASK, halfway_starts=before))
+    env.reset()
+    play(env, 400)
+    own, saved = env._own_starts, env.state()
+    assert own is not None and own._places.keys
+    if not before:
+        del saved["true_starts"]  # as in earlier versions
+    again = lanes(task=dataclasses.replace(TASK, halfway_starts=after))
+    again.load_state(saved)
+    continued = again._own_starts
+    assert continued is not None and continued._places == own._places
+    assert np.array_equal(env.book[:, rules.START] < env._true_starts, again.book[:, rules.START] < again._true_starts)
+    play(again, 100)
+    assert again._stepper.start_choices.max() < again._true_starts + len(continued._places.keys)
 
 
 def test_states_before_places_where_many_die_are_drawn_more_often() -> None:
