@@ -25,7 +25,7 @@ from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.commands import Checkpoint, Command, Evaluate, Pause, Render, Resume, Save, Set, Stop, Tunable
 from engine.protocol.messages import Changed, Episode, Failed, Progress, State
-from engine.protocol.outcome import Outcome
+from engine.protocol.outcome import Conditions, Outcome
 from engine.protocol.results import Evaluated
 from engine.runs.checkpoints import OnProgress, policy_metadata
 from engine.runs.lookup import find_policy, origin_of
@@ -154,7 +154,7 @@ class EvaluationScreen(Modal[None]):
             yield Static(Text("esc: close", style="dim"))
 
     def on_mount(self) -> None:
-        self._command = WantedEvaluation(self._policy, self._episodes, {"noop_max": 30}).command()
+        self._command = WantedEvaluation(self._policy, self._episodes, {"conditions": Conditions()}).command()
         threading.Thread(target=self._read, daemon=True, name="evaluation").start()
         self.set_interval(_TICK_S, self._show)
         self._show()
