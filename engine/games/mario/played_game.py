@@ -20,7 +20,7 @@ from engine.envs.lanes import FrameStack
 from engine.envs.played_game import PersonControls
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
-from engine.games.mario.actions import action_buttons, has_halfway, stages_of
+from engine.games.mario.actions import WITHOUT_HALFWAY, action_buttons, has_halfway, stages_of
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import MarioOptions
@@ -283,6 +283,10 @@ def mario_of_policy(
     """The game of a policy; `stage` and `emulator` override those of its metadata. `others`: policies that play the
     stages that they were trained on."""
 
+    tour = stage or metadata["stage"]
+    if conditions.halfway_starts and not has_halfway(tour):
+        raise UserError(f"--halfway-starts must be 0 {WITHOUT_HALFWAY}, got {conditions.halfway_starts:g}")
+
     def make_lanes(stage: str) -> MarioLanes:
         task = task_of_policy(
             metadata,
@@ -301,7 +305,7 @@ def mario_of_policy(
         MarioPolicy(path, policy_metadata(path), conditions.epsilon, conditions.sticky_actions)
         for path in (*others, policy)
     ]
-    return MarioGame(make_lanes, stage or metadata["stage"], MarioRelay(every, conditions) if others else every[0])
+    return MarioGame(make_lanes, tour, MarioRelay(every, conditions) if others else every[0])
 
 
 def mario_of_person(

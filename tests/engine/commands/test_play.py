@@ -248,6 +248,9 @@ def test_a_policy_for_several_stages_begins_halfway_where_a_stage_has_a_middle()
         begun.append((game.place, int(game.facts()["x"]) > 1000))
     assert begun == [("1-1", True), ("1-2", True), ("1-4", False)]
     game.close()
+    for stage in ("1-4", "game"):
+        with pytest.raises(UserError, match=r"^--halfway-starts must be 0 with --stage game and .*, got 1$"):
+            mario_of_policy(several, policy_metadata(several), Conditions(halfway_starts=1.0), stage=stage)
 
 
 def test_in_a_relay_the_first_policy_that_knows_a_stage_plays_each_life_of_it() -> None:
