@@ -28,11 +28,14 @@ from engine.console.nes.decode import MACHINE_CODE, decode_program, opcode_words
 from engine.console.nes.layout import (
     BUTTONS,
     CANVAS_SIZE,
+    CYCLE_PARITY,
+    DOTS_DONE,
     DRAW,
     DRAW_COLORS,
     DRAW_NOTHING,
     DUE,
     FIRST_WRITE,
+    FRAME_CYCLES,
     HIT_POSITION,
     HIT_UNKNOWN,
     INCREMENT,
@@ -124,6 +127,16 @@ def run_lanes(
                 remember(state[lane], memory[lane], last_state[lane], last_memory[lane])
                 kind = draw
             run_frame(state[lane], memory[lane], canvas, rom, held, np.int64(kind))
+
+
+@helper
+def shorten_frame(state: Words, cycles: int) -> None:
+    """Let the next frame of a lane take only so many CPU cycles, 0 to FRAME_CYCLES - 1. All later ones end so much
+    later in the picture: what takes a long game otherwise, in which frames drift by up to a picture."""
+    left_out = FRAME_CYCLES - cycles
+    state[DUE] += left_out
+    state[DOTS_DONE] = 3 * left_out
+    state[CYCLE_PARITY] ^= left_out & 1
 
 
 STATE_FORMAT = 2

@@ -17,6 +17,7 @@ from engine.console.nes import (
     CANVAS_SIZE,
     DRAW,
     DRAW_NOTHING,
+    FRAME_CYCLES,
     MEMORY_BYTES,
     ROM,
     STATE_WORDS,
@@ -24,6 +25,7 @@ from engine.console.nes import (
     draw_rows,
     frame_function,
     remember,
+    shorten_frame,
 )
 from engine.console.view import reduce_screen
 from engine.games.mario import rules
@@ -196,6 +198,9 @@ def _restart(
     if options[_RANDOM_PHASE]:
         for word in range(rules.PHASE_WORDS):
             memory[rules.phase_address(word)] = rules.phase_value(word, _next_draw(book))
+        shorten_frame(state, _next_draw(book) % FRAME_CYCLES)
+        kind = np.int64(DRAW_NOTHING)
+        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
     for frame in range(frames):
         kind = options[_DRAW] if frame == frames - 1 else np.int64(DRAW_NOTHING)
         _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)

@@ -16,6 +16,7 @@ from engine.errors import UserError
 from engine.games.mario.actions import (
     HALFWAY,
     HOLD,
+    NOT_WITH_NES_PY,
     STACK,
     STAGES,
     WHOLE_GAME,
@@ -116,6 +117,8 @@ class Mario(Game):
             raise ConfigError("start_states", f"{reason}, got {options.start_states:g}")
         if options.halfway_starts and not has_halfway(options.stage):
             raise ConfigError("halfway_starts", f"must be 0 {WITHOUT_HALFWAY}, got {options.halfway_starts:g}")
+        if options.random_phase and options.emulator != "native":
+            raise ConfigError("random_phase", NOT_WITH_NES_PY)
         if options.swim_strokes and options.frame_skip < 2:
             raise ConfigError("frame_skip", f"must be at least 2 with --swim-strokes, got {options.frame_skip}")
         if options.guide and whole_game:

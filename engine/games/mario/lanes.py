@@ -31,7 +31,7 @@ from engine.console.view import View
 from engine.envs.lanes import Lanes, VectorStep
 from engine.errors import UserError
 from engine.games.mario import rules
-from engine.games.mario.actions import HALFWAY, HOLD, STACK, action_buttons
+from engine.games.mario.actions import HALFWAY, HOLD, NOT_WITH_NES_PY, STACK, action_buttons
 from engine.games.mario.compiled_stepper import CompiledStepper
 from engine.games.mario.curriculum import stage_slots
 from engine.games.mario.reference_stepper import ReferenceStepper
@@ -96,7 +96,7 @@ class MarioLanes(Lanes):
             whose states are small.
         draws: whether frames are drawn. Without, `native` takes half the time, and frames are undefined.
 
-    Raises `UserError` if the cartridge is missing or can't be used.
+    Raises `UserError` if the cartridge is missing or can't be used, and for a random phase on nes-py.
     """
 
     def __init__(
@@ -118,6 +118,8 @@ class MarioLanes(Lanes):
         self.frame_shape = task.view.shape
         self.actions = len(task.action_names)
         self.spec = Spec(self.frame_shape, self.actions, stack=STACK, hold=HOLD)
+        if task.random_phase and emulator != "native":
+            raise UserError(f"random_phase {NOT_WITH_NES_PY}")
         self.emulator: Emulator = make_emulator(emulator, lanes, threads, rom)
         self.book = np.zeros((lanes, rules.BOOK_WORDS), np.int64)
         self.book[:, rules.STREAM] = [rules.stream(seed, lane) for lane in range(lanes)]

@@ -98,8 +98,8 @@ class MarioOptions(GameOptions):
     random_phase: bool = option(
         False,
         "environment",
-        "episodes begin in a random phase of the game's counters and with other random numbers, as stages do in the "
-        "whole game; in evaluations too",
+        "episodes begin in a random phase of the game's counters, with other random numbers, and with frames that end "
+        "elsewhere in the picture, as stages do in the whole game; in evaluations too",
         roles=("evaluation",),
     )
     halfway_starts: float = option(

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.console.nes import FRAME_CYCLES, NesBatch, shorten_frame
 from engine.console.protocol import Emulator
 from engine.games.mario import rules
 from engine.games.mario.task import MarioTask, StepOutcome, all_starts, sticky_threshold
@@ -84,8 +85,12 @@ class ReferenceStepper:
         self._console.load(lane, self._starts[start])
         self._book[lane, rules.START] = start
         frames = 1 + self._task.noop_min + self._draw(lane) % self._task.starts
-        for word in range(rules.PHASE_WORDS if self._task.random_phase else 0):
-            self._console.poke(lane, rules.phase_address(word), rules.phase_value(word, self._draw(lane)))
+        if self._task.random_phase:
+            for word in range(rules.PHASE_WORDS):
+                self._console.poke(lane, rules.phase_address(word), rules.phase_value(word, self._draw(lane)))
+            assert isinstance(self._console, NesBatch)  # lanes refuse others
+            shorten_frame(self._console.state[lane], self._draw(lane) % FRAME_CYCLES)
+            self._frame(lane, 0)
         for _ in range(frames):
             self._frame(lane, 0)
         rules.begin_episode(self._console.ram[lane], self._book[lane])

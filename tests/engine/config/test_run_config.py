@@ -72,6 +72,7 @@ def test_only_given_flags_are_given() -> None:
         (("--guide", "0.5", "--start-states", "0.2"),
          "--guide must be 0 with --start-states, --sticky-actions and --random-phase, got 0.5"),
         (("--start-states", "0.2", "--emulator", "nes-py"), "--start-states must be 0 with --emulator nes-py"),
+        (("--random-phase", "--emulator", "nes-py"), "--random-phase must be off with the emulator nes-py"),
         (("--eval-noop-min", "31", "--eval-noop-max", "20"),
          "--eval-noop-min must be at most --eval-noop-max (20), got 31"),
         (("--eval-sticky-actions", "1"), "--eval-sticky-actions must be between 0 and 0.99, got 1"),

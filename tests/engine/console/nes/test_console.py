@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.console.cartridge import parse_cartridge
 from engine.console.compiler.code_cache import keep_used
-from engine.console.nes import Cartridge, NesBatch, layout, load_cartridge
+from engine.console.nes import FRAME_CYCLES, Cartridge, NesBatch, layout, load_cartridge, shorten_frame
 from engine.console.nes.console import _HEADER
 from engine.console.view import VIEWS
 from tests.support.nes.homebrew import cartridge_file
@@ -96,6 +96,27 @@ def test_four_frames_at_once_equal_four_steps(cartridge: Cartridge, start: bytes
             one_by_one.step(held)
         assert np.array_equal(pictures(at_once), pictures(one_by_one))
     assert everything(at_once) == everything(one_by_one)
+
+
+def test_two_parts_of_a_frame_are_a_frame(cartridge: Cartridge, start: bytes) -> None:
+    """Wherever it is cut, also within an instruction."""
+    cuts = np.random.default_rng(8).integers(1, FRAME_CYCLES, (300, LANES))
+    cuts[:10] = np.arange(1, 11)[:, None]
+    whole, parted = begin(LANES, cartridge, start), begin(LANES, cartridge, start)
+    for cut, held in zip(cuts, random_buttons(len(cuts), LANES), strict=True):
+        whole.step(held)
+        for part in (cut, FRAME_CYCLES - cut):
+            for lane, cycles in enumerate(part.tolist()):
+                shorten_frame(parted.state[lane], cycles)
+            parted.step(held)
+        assert np.array_equal(parted.state, whole.state)
+        assert np.array_equal(parted.memory, whole.memory)
+    unmoved = parted.state.copy()
+    for lane in range(LANES):
+        shorten_frame(parted.state[lane], 0)
+    parted.step(np.zeros(LANES, np.uint8))
+    unmoved[:, layout.BUTTONS] = 0
+    assert np.array_equal(parted.state, unmoved)
 
 
 def test_drawing_a_picture_does_not_change_the_state(cartridge: Cartridge, start: bytes) -> None:
