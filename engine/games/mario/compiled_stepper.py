@@ -288,9 +288,13 @@ def play_lanes(
                 rules.read_info(memory, infos[lane])
             if book[rules.DONE]:
                 break
-            if _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas) > 0:
+            skipped = _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas)
+            if skipped > 0:
                 drawn = False
                 last_buttons = np.int64(0)
+            if skipped == rules.MAX_SCENE_FRAMES:
+                book[rules.STALLED] = rules.STUCK
+                break
         if not drawn:  # run the last frame again, on copies of the state before it
             for i in range(STATE_WORDS):
                 again_state[i] = last_state[i]

@@ -75,7 +75,9 @@ class ReferenceStepper:
             rules.read_info(ram, outcome.info[lane])
             if book[rules.DONE]:
                 break
-            self._skip_scenes(lane)
+            if self._skip_scenes(lane) == rules.MAX_SCENE_FRAMES:
+                book[rules.STALLED] = rules.STUCK
+                break
         book[rules.BUTTONS] = held
         rules.finish_step(book)
 
@@ -95,16 +97,17 @@ class ReferenceStepper:
             self._frame(lane, 0)
         rules.begin_episode(self._console.ram[lane], self._book[lane])
 
-    def _skip_scenes(self, lane: int) -> None:
+    def _skip_scenes(self, lane: int) -> int:
         self._book[lane, rules.PHASE] = 0
-        for _ in range(rules.MAX_SCENE_FRAMES):
+        for frames in range(rules.MAX_SCENE_FRAMES):
             wanted = rules.next_scene(self._console.ram[lane], self._book[lane], self._task.whole_game)
             for poke, address, value in _POKES:
                 if wanted & poke:
                     self._console.poke(lane, address, value)
             if not wanted & rules.RUN_FRAME:
-                return
+                return frames
             self._frame(lane, 0)
+        return rules.MAX_SCENE_FRAMES
 
     def _frame(self, lane: int, buttons: int) -> None:
         self._console.step(np.full(self._console.lanes, buttons, np.uint8), 1, self._alone[lane])

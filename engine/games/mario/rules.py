@@ -25,7 +25,7 @@ _FRAME_COUNTER, _INTERVAL, _RANDOM = 0x0009, 0x077F, 0x07A7
 _WARP_ZONE = 0x06D6  # 0 until Mario can go past the last pipe; from _PIPES_SHOWN on, the pipes of the zone are in view
 _PIPES_SHOWN = 4
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
-_DEAD, _PLAYS, _DYING = 0x06, 0x08, 0x0B
+_SLIDES, _DEAD, _PLAYS, _DYING = 0x04, 0x06, 0x08, 0x0B
 FASTEST = 5
 """Mario moves by at most so many pixels in a frame; more is a change of place."""
 PHASE_WORDS = 9
@@ -96,8 +96,9 @@ def _flag_reached(memory: Any) -> Any:
     for slot in range(5):
         enemy = memory[_ENEMY_TYPES + slot]
         if enemy in (_BOWSER, _FLAGPOLE):
-            # 3: Mario slides down the pole. Climbing a vine also sets 3, but without one of these enemies.
-            return memory[_FLOAT_STATE] == 3
+            # 3: Mario slides down the pole. Climbing a vine also sets 3, but without one of these enemies. If frames
+            # end within the game's check of what Mario touches, it is another number during the whole slide.
+            return memory[_FLOAT_STATE] == 3 or memory[PLAYER_STATE] == _SLIDES
     return False
 
 
@@ -264,7 +265,9 @@ def read_info(memory: Any, info: Any) -> None:
 
 MAX_SCENE_FRAMES = 5000
 """Maximum number of frames for which a scene without control is skipped. In Super Mario Bros the cut-scene after a
-world takes about 1,000; another cartridge, or a manipulated state, might never return control."""
+world takes about 1,000; but at the flag of 6-2 it may never return control, nor may another cartridge."""
+STUCK = 1 << 40
+"""Steps without progress after which any episode is truncated."""
 
 
 @kernel("uint8[1], int64[1], int64")

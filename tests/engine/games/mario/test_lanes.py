@@ -11,20 +11,24 @@ import pytest
 
 from engine.config.capabilities import A
 from engine.console.cartridge import installed_mario
-from engine.console.nes import NesBatch
+from engine.console.nes import FRAME_CYCLES, NesBatch, shorten_frame
 from engine.console.nes.layout import PICTURE_DOTS, POSITION
 from engine.console.protocol import Emulator
 from engine.console.view import VIEWS, View
-from engine.envs.lanes import VectorStep
+from engine.envs.lanes import FrameStack, VectorStep
 from engine.errors import UserError
+from engine.evaluation.policy import greedy_act, load_policy
 from engine.games.mario.actions import STAGES, has_halfway
 from engine.games.mario.lanes import MarioLanes, MarioStep, make_emulator, stage_starts
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.rules import (
     BUTTONS,
+    FURTHEST,
     HALFWAY_PAGE,
     INFO_NAMES,
     LIVES,
+    MAX_SCENE_FRAMES,
+    PLAYER_STATE,
     WORLD,
     draw,
     phase_value,
@@ -33,6 +37,7 @@ from engine.games.mario.rules import (
     where,
 )
 from engine.games.mario.task import MarioTask
+from engine.runs.lookup import find_policy
 from tests.support.games.mario import RIGHT_B
 
 ARRAYS = ("frames", "rewards", "terminated", "truncated", "returns", "lengths", "results", "success", "info")
@@ -321,6 +326,49 @@ def test_reaching_the_flag_ends_the_episode_with_the_bonus() -> None:
     assert (info["flag_get"], info["world"], info["stage"]) == (1, 1, 1)
     assert info["x_pos"] > 3100
     assert step.lengths[lane] > 0
+
+
+def test_the_flag_counts_wherever_a_frame_ends() -> None:
+    """The last actions of a clear, 120 times, with frames that end in all parts of the picture."""
+    view, lanes = VIEWS["50x60"], 120
+    one = MarioLanes(MarioTask(noop_max=0, view=view), 1)
+    act = greedy_act(load_policy(find_policy("mario-1-1", None)))
+    stack = FrameStack(one.reset(), one.spec.stack)
+    actions: list[int] = []
+    cleared = False
+    while not cleared:
+        if one.book[0, FURTHEST] < 3080:
+            state, actions = one.lane_state(0), []
+        actions.append(int(act(stack.obs, None)[0]))
+        step = one.step(np.array(actions[-1:]))
+        stack.push(step.frames, np.zeros(1, np.bool_))
+        cleared = bool(step.success[0])
+    many = MarioLanes(MarioTask(noop_max=0, view=view), lanes, restart=False)
+    assert isinstance(many.emulator, NesBatch)
+    for lane in range(lanes):
+        many.load_lane(lane, state)
+        shorten_frame(many.emulator.state[lane], lane * FRAME_CYCLES // lanes)
+    many.emulator.step(np.zeros(lanes, np.uint8))
+    reached, over = np.zeros((2, lanes), np.bool_)
+    for action in (*actions, *[4] * 20):  # a frame later Mario may touch the pole after them
+        step = many.step(np.full(lanes, action))
+        reached |= step.success & ~over
+        over |= step.terminated | step.truncated
+    assert reached.all()
+
+
+@pytest.mark.parametrize("emulator", ["native", "nes-py"])
+def test_an_episode_that_never_gives_control_back_is_truncated(emulator: str) -> None:
+    """As at the flag of 6-2, where Mario may hang on the pole's base for ever."""
+    env = MarioLanes(MarioTask(noop_max=0), 1, emulator=emulator)
+    env.reset()
+    env.emulator.poke(0, PLAYER_STATE, 5)  # he walks from the flag to the castle, but there is none
+    step = env.step(np.array([0]))
+    assert step.truncated[0]
+    assert not step.terminated[0]
+    assert not step.success[0]
+    assert step.game_frames > MAX_SCENE_FRAMES
+    assert not env.step(np.array([0])).truncated[0], "the next episode begins"
 
 
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
