@@ -22,6 +22,7 @@ _GAME_MODE, LIVES, _SIZE, _ENEMY_TYPES, _SCORE, _COINS = 0x0770, 0x075A, 0x0756,
 _PLAYER_Y, _RIGHT_TURNS, _TURNS = 0x00CE, 0x06D9, 0x06DA
 _AREA_DATA = 0x00E7  # two bytes: where in the cartridge the layout of the current area begins
 _FRAME_COUNTER, _INTERVAL, _RANDOM = 0x0009, 0x077F, 0x07A7
+_SCREEN_PAGE, _SCREEN_PIXEL = 0x071A, 0x071C  # x of the screen's left edge
 _WARP_ZONE = 0x06D6  # 0 until Mario can go past the last pipe; from _PIPES_SHOWN on, the pipes of the zone are in view
 _PIPES_SHOWN = 4
 _BOWSER, _FLAGPOLE = 0x2D, 0x31
@@ -32,6 +33,9 @@ PHASE_WORDS = 9
 _INTERVAL_FRAMES = 18
 _LOOP = 1024
 """Pixels by which the mazes of 4-4, 7-4 and 8-4 move Mario back if he took the wrong way."""
+_HANGS_FROM, _HANGS_TO = 219, 238
+"""How many pixels right of the screen's left edge, from and to, a Mario who slides down a flag's pole will hang on its
+base for ever, because the edge stops him before he steps down. From further right, the game lets him through."""
 _WRAPPED = 0x8000
 """From here on, x is less than 0: Mario walked left past the start, which he can after a maze has moved him."""
 
@@ -230,14 +234,15 @@ def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> No
     lost = died or (looped and ends_at_loops) or zone >= _PIPES_SHOWN
     book[STEP_CLASSIC] += min(max(moved + ticked - 25 * died, -15), 15)
     book[STEP_PROGRESS] += (0 if zone else progress) + ticked - 25 * lost
-    cleared = _flag_reached(memory)
-    if cleared:
+    over = _flag_reached(memory)
+    ahead = (x - memory[_SCREEN_PAGE] * 256 - memory[_SCREEN_PIXEL]) & 0xFFFF
+    if over and (memory[_GAME_MODE] == 2 or not _HANGS_FROM <= ahead <= _HANGS_TO):
         book[CLEARED] = 1
     if whole_game:
         # After the last world the game waits for a button, and its clock never moves again.
         book[DONE] = memory[LIVES] == 0xFF or (memory[_GAME_MODE] == 2 and memory[WORLD] == 7)
     else:
-        book[DONE] = lost or cleared
+        book[DONE] = lost or over
 
 
 @kernel("int64[1]")
@@ -265,7 +270,7 @@ def read_info(memory: Any, info: Any) -> None:
 
 MAX_SCENE_FRAMES = 5000
 """Maximum number of frames for which a scene without control is skipped. In Super Mario Bros the cut-scene after a
-world takes about 1,000; but at the flag of 6-2 it may never return control, nor may another cartridge."""
+world takes about 1,000; but a Mario who hangs at a flag never gets it back, nor may he with another cartridge."""
 STUCK = 1 << 40
 """Steps without progress after which any episode is truncated."""
 

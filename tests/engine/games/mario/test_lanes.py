@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from engine.config.capabilities import A
 from engine.console.cartridge import installed_mario
@@ -19,7 +22,7 @@ from engine.envs.lanes import FrameStack, VectorStep
 from engine.errors import UserError
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.games.mario.actions import STAGES, has_halfway
-from engine.games.mario.lanes import MarioLanes, MarioStep, make_emulator, stage_starts
+from engine.games.mario.lanes import LaneState, MarioLanes, MarioStep, make_emulator, stage_starts
 from engine.games.mario.reference_stepper import ReferenceStepper
 from engine.games.mario.rules import (
     BUTTONS,
@@ -29,6 +32,7 @@ from engine.games.mario.rules import (
     LIVES,
     MAX_SCENE_FRAMES,
     PLAYER_STATE,
+    STAGE,
     WORLD,
     draw,
     phase_value,
@@ -328,33 +332,73 @@ def test_reaching_the_flag_ends_the_episode_with_the_bonus() -> None:
     assert step.lengths[lane] > 0
 
 
-def test_the_flag_counts_wherever_a_frame_ends() -> None:
-    """The last actions of a clear, 120 times, with frames that end in all parts of the picture."""
-    view, lanes = VIEWS["50x60"], 120
-    one = MarioLanes(MarioTask(noop_max=0, view=view), 1)
+@functools.cache
+def before_the_flag() -> tuple[LaneState, list[int]]:
+    """A state shortly before the flag of 1-1, and the actions of a policy from there to the flag."""
+    env = MarioLanes(MarioTask(noop_max=0, view=VIEWS["50x60"]), 1)
     act = greedy_act(load_policy(find_policy("mario-1-1", None)))
-    stack = FrameStack(one.reset(), one.spec.stack)
+    stack = FrameStack(env.reset(), env.spec.stack)
     actions: list[int] = []
     cleared = False
     while not cleared:
-        if one.book[0, FURTHEST] < 3080:
-            state, actions = one.lane_state(0), []
+        if env.book[0, FURTHEST] < 3080:
+            state, actions = env.lane_state(0), []
         actions.append(int(act(stack.obs, None)[0]))
-        step = one.step(np.array(actions[-1:]))
+        step = env.step(np.array(actions[-1:]))
         stack.push(step.frames, np.zeros(1, np.bool_))
         cleared = bool(step.success[0])
-    many = MarioLanes(MarioTask(noop_max=0, view=view), lanes, restart=False)
-    assert isinstance(many.emulator, NesBatch)
+    return state, actions
+
+
+def to_the_flag(lanes: int, prepare: Callable[[NesBatch, int], object]) -> tuple[NesBatch, NDArray[np.bool_]]:
+    """Play these actions in lanes that were prepared otherwise. Returns the console, where a clear's lane stays in
+    front of the flag, and which lanes cleared the stage."""
+    state, actions = before_the_flag()
+    env = MarioLanes(MarioTask(noop_max=0), lanes, restart=False)
+    console = env.emulator
+    assert isinstance(console, NesBatch)
     for lane in range(lanes):
-        many.load_lane(lane, state)
-        shorten_frame(many.emulator.state[lane], lane * FRAME_CYCLES // lanes)
-    many.emulator.step(np.zeros(lanes, np.uint8))
+        env.load_lane(lane, state)
+        prepare(console, lane)
+    console.step(np.zeros(lanes, np.uint8))
     reached, over = np.zeros((2, lanes), np.bool_)
+    at_flag: dict[int, LaneState] = {}
     for action in (*actions, *[4] * 20):  # a frame later Mario may touch the pole after them
-        step = many.step(np.full(lanes, action))
+        step = env.step(np.full(lanes, action))
+        ended = step.terminated | step.truncated
+        at_flag |= {lane: env.lane_state(lane) for lane in np.flatnonzero(ended & ~over).tolist()}
         reached |= step.success & ~over
-        over |= step.terminated | step.truncated
-    assert reached.all()
+        over |= ended
+    for lane, there in at_flag.items():
+        env.load_lane(lane, there)
+    return console, reached
+
+
+def test_the_flag_counts_wherever_a_frame_ends() -> None:
+    lanes = 120
+    _, cleared = to_the_flag(
+        lanes, lambda console, lane: shorten_frame(console.state[lane], lane * FRAME_CYCLES // lanes)
+    )
+    assert cleared.all()
+
+
+def test_a_flag_at_which_mario_will_hang_does_not_count() -> None:
+    """Where the screen's right edge stops him before he steps down, the game never goes on."""
+    lanes = 60
+
+    def put_mario(console: NesBatch, lane: int) -> None:
+        left = int(where(console.ram[lane : lane + 1])[2][0]) - 121 - 2 * lane
+        for page, x in ((0x071A, left), (0x071B, left + 255)):
+            console.poke(lane, page, x >> 8)
+            console.poke(lane, page + 2, x & 0xFF)
+
+    console, cleared = to_the_flag(lanes, put_mario)
+    goes_on = np.zeros(lanes, np.bool_)
+    for _ in range(1500):
+        console.step(np.zeros(lanes, np.uint8))
+        goes_on |= console.ram[:, STAGE] == 1
+    assert np.array_equal(cleared, goes_on)
+    assert 5 < cleared.sum() < lanes - 5
 
 
 @pytest.mark.parametrize("emulator", ["native", "nes-py"])
