@@ -90,7 +90,8 @@ COMMANDS = {
         needs="engine.extras.distillation",
     ),
     "profile": Command(
-        f"{_OWN}.profile", "profile_parser", "[...]", "time per section, bottlenecks, and faster options", of_runs=True
+        "mario_tui.extras.profile", "profile_parser", "[...]", "time per section, bottlenecks, and faster options",
+        of_runs=True, needs="engine.extras.profiling",
     ),
     "export": Command(
         "mario_tui.extras.export", "export_parser", "[RUN|PATH]",

@@ -21,6 +21,7 @@ FEATURES: Mapping[str, str] = {
     "uploads to the Hub": "engine.extras.hub.upload:put",
     "export of ONNX models": "engine.extras.export.export_onnx",
     "mlflow": "engine.extras.trackers.mlflow:MLflow",
+    "profiles": "engine.extras.profiling.profile",
     "ray": "engine.extras.ray.named_cluster",
     "ray actors": "engine.extras.ray.actors:RayActors",
     "release of policies": "engine.extras.release.release_policy:main",

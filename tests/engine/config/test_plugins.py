@@ -20,7 +20,8 @@ from engine.config.run_config import options_of_all
 from engine.protocol.outcome import Goal, Outcome, Result
 from engine.runs.run import Run
 from mario_tui.app import MarioApp
-from mario_tui.commands import profile, train
+from mario_tui.commands import train
+from mario_tui.extras import profile
 from mario_tui.screens.dashboard import DashboardScreen
 from tests.support.app import shown_as, text, until
 from tests.support.plugins import SOURCE, add_metadata, importers, install_catch, put_on_path

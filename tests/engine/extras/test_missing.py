@@ -34,6 +34,7 @@ NEED: dict[str, list[tuple[tuple[str, ...], str]]] = {
         ((*SNAKE, "--initial-policy", "hf://somebody/snake"), "--initial-policy must be a policy; hf://somebody/snake"),
         (("export", "snake-12x12", "--to", "hf://somebody/snake", "--license", "mit"), "--to"),
     ],
+    "profiling": [(("profile", "--game", "snake"), "this")],
     "ray": [
         ((*SNAKE, "--runner", "apex", "--ray", "auto"), "--ray"),
         (("sweep", "--game", "snake", "--seeds", "2", "--ray", "auto"), "--ray"),

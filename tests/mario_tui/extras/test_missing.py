@@ -19,6 +19,7 @@ NEED: dict[str, list[tuple[str, ...]]] = {
     "event_files": [("attach", "events"), ("attach", "./later"), ("export", "one")],
     "export": [("export", "one")],
     "mcp": [("mcp",)],
+    "profile": [("profile", "--game", "snake")],
     "serve": [("serve",)],
     "sweeps": [("sweep", "--seeds", "2"), ("sweep", "status")],
 }

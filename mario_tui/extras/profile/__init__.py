@@ -87,7 +87,9 @@ def profile(options: argparse.Namespace) -> int:
         order = ProfileOrder(
             folder=str(folder), duration=options.duration, trials=options.trials, trial_duration=trial_s, trace=trace
         )
-        command = EngineCommand("profile", order.argument(), decode=decode_profile, leave_s=_EXIT_TIMEOUT_S)
+        command = EngineCommand(
+            "engine.extras.profiling.profile", order.argument(), decode=decode_profile, leave_s=_EXIT_TIMEOUT_S
+        )
         with command:
             result = command.result(Profiled, lambda log: print(log.text, file=sys.stderr, flush=True))
         return failed("the run", result) if isinstance(result, Failed) else _show(result, options)

@@ -2,7 +2,7 @@
 making it faster.
 
 `Idea.at_most` is the share of the loop that an idea could save. It only decides the order in which ideas are tried;
-recommendations are based on measurements (`engine.commands.profile`).
+recommendations are based on measurements (`engine.extras.profiling.profile`).
 """
 
 from __future__ import annotations

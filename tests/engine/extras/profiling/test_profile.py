@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
-from engine.commands.profile import RunFailedError, measure, search
-from engine.commands.profile_report import (
+from engine.config.command_line import given
+from engine.config.reading import make_config
+from engine.config.run_config import RunConfig
+from engine.extras.profiling.profile import RunFailedError, measure, search
+from engine.extras.profiling.report import (
     Confirmed,
     Measurement,
     Trial,
@@ -25,9 +28,6 @@ from engine.commands.profile_report import (
     mean_split,
     options_between,
 )
-from engine.config.command_line import given
-from engine.config.reading import make_config
-from engine.config.run_config import RunConfig
 from engine.protocol.messages import GPU, Failed, Ready, Split, System
 from mario_tui.commands.train import training_parser
 from tests.support.program import PATIENCE_S, PROGRAM, nobody_is_left, run_program, wait_until

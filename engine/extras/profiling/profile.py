@@ -1,6 +1,6 @@
 """The process behind `mario-tui profile`: measures a configuration, finds what limits it, and tries faster ones.
 
-`python -m engine.commands.profile ORDER` reads the options from FOLDER/config.toml. It writes packed
+`python -m engine.extras.profiling.profile ORDER` reads the options from FOLDER/config.toml. It writes packed
 messages to its standard output: `Log` lines as it works, then `Profiled` or `Failed`. When its standard input closes,
 it stops cleanly. All runs that it starts are in FOLDER, without evaluations and checkpoints.
 """
@@ -24,7 +24,9 @@ import msgspec
 import psutil
 
 from engine.commands.answers import order_of, take_stdout
-from engine.commands.profile_report import (
+from engine.config.run_config import RunConfig
+from engine.errors import UserError
+from engine.extras.profiling.report import (
     WORTH,
     Confirmed,
     Idea,
@@ -36,8 +38,6 @@ from engine.commands.profile_report import (
     markdown,
     mean_split,
 )
-from engine.config.run_config import RunConfig
-from engine.errors import UserError
 from engine.host.client import HostGone, HostProcess
 from engine.protocol.commands import Stop, Trace
 from engine.protocol.framing import failure_of
