@@ -101,14 +101,15 @@ COMMANDS = {
         f"{_OWN}.schema", "schema_parser", "WHAT", "JSON Schema of options, events, runs, policies or plans"
     ),
     "assistants": Command(
-        f"{_OWN}.assistants", "assistants_parser", "", "what a program needs that runs experiments, as Markdown"
+        "mario_tui.extras.assistants", "assistants_parser", "",
+        "what a program needs that runs experiments, as Markdown",
     ),
     "serve": Command(
         "mario_tui.extras.serve", "serve_parser", "", "the terminal UI in a browser; --host ADDRESS, --port N"
     ),
     "mcp": Command("mario_tui.extras.mcp", "mcp_parser", "", "a server of the Model Context Protocol, for assistants"),
     "completion": Command(
-        f"{_OWN}.completion", "completion_parser", "SHELL", "script for the completion of bash, zsh or fish"
+        "mario_tui.extras.completion", "completion_parser", "SHELL", "script for the completion of bash, zsh or fish"
     ),
 }  # fmt: skip
 """By name, in the order of the help."""

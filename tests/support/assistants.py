@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mario_tui.commands.assistants import text
+from mario_tui.extras.assistants import text
 
 ROOT = Path(__file__).parents[2]
 PAGE, INDEX = ROOT / "docs" / "assistants.md", ROOT / "llms.txt"

@@ -15,6 +15,8 @@ from tests.support.program import Terminal, json_lines, refusal, run_program
 
 ROOT = Path(__file__).parents[3]
 NEED: dict[str, list[tuple[str, ...]]] = {
+    "assistants": [("assistants",)],
+    "completion": [("completion", "bash")],
     "distill": [("distill", "mario-1-1")],
     "event_files": [("attach", "events"), ("attach", "./later"), ("export", "one")],
     "export": [("export", "one")],

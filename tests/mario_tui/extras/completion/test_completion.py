@@ -13,7 +13,7 @@ from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.runs.registry import create_run
 from mario_tui.cli import run
-from mario_tui.commands.completion import SHELLS
+from mario_tui.extras.completion import SHELLS
 from tests.support.program import Terminal
 
 HOSTILE = "$(touch hurt)"

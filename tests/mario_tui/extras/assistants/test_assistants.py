@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mario_tui.cli import run
-from mario_tui.commands.assistants import EXPERIMENT, text
+from mario_tui.extras.assistants import EXPERIMENT, text
 from mario_tui.features import COMMANDS
 from tests.support import assistants
 from tests.support.program import json_lines, kill_hosts, run_program
