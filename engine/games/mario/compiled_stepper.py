@@ -293,6 +293,7 @@ def play_lanes(
                 drawn = False
                 last_buttons = np.int64(0)
             if skipped == rules.MAX_SCENE_FRAMES:
+                rules.read_info(memory, infos[lane])
                 book[rules.STALLED] = rules.STUCK
                 break
         if not drawn:  # run the last frame again, on copies of the state before it

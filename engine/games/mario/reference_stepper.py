@@ -76,6 +76,7 @@ class ReferenceStepper:
             if book[rules.DONE]:
                 break
             if self._skip_scenes(lane) == rules.MAX_SCENE_FRAMES:
+                rules.read_info(ram, outcome.info[lane])
                 book[rules.STALLED] = rules.STUCK
                 break
         book[rules.BUTTONS] = held
