@@ -220,7 +220,7 @@ def _skip_scenes(
     rom: Any,
     canvas: Any,
 ) -> Any:
-    """Run the frames in which the player has no control; returns their number."""
+    """Run the frames in which the player has no control; returns their number, MAX_SCENE_FRAMES if it never ends."""
     book[rules.PHASE] = 0
     for frames in range(rules.MAX_SCENE_FRAMES):
         wanted = rules.next_scene(memory, book, options[_WHOLE_GAME] != 0)
@@ -288,13 +288,15 @@ def play_lanes(
                 rules.read_info(memory, infos[lane])
             if book[rules.DONE]:
                 break
-            skipped = _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas)
-            if skipped > 0:
-                drawn = False
-                last_buttons = np.int64(0)
-            if skipped == rules.MAX_SCENE_FRAMES:
+            if book[rules.STALLED] < rules.STUCK:
+                skipped = _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas)
+                if skipped > 0:
+                    drawn = False
+                    last_buttons = np.int64(0)
+                if skipped == rules.MAX_SCENE_FRAMES:
+                    book[rules.STALLED] = rules.STUCK
+            if book[rules.STALLED] >= rules.STUCK:
                 rules.read_info(memory, infos[lane])
-                book[rules.STALLED] = rules.STUCK
                 break
         if not drawn:  # run the last frame again, on copies of the state before it
             for i in range(STATE_WORDS):

@@ -75,9 +75,10 @@ class ReferenceStepper:
             rules.read_info(ram, outcome.info[lane])
             if book[rules.DONE]:
                 break
-            if self._skip_scenes(lane) == rules.MAX_SCENE_FRAMES:
-                rules.read_info(ram, outcome.info[lane])
+            if book[rules.STALLED] < rules.STUCK and self._skip_scenes(lane) == rules.MAX_SCENE_FRAMES:
                 book[rules.STALLED] = rules.STUCK
+            if book[rules.STALLED] >= rules.STUCK:
+                rules.read_info(ram, outcome.info[lane])
                 break
         book[rules.BUTTONS] = held
         rules.finish_step(book)

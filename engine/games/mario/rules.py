@@ -272,7 +272,8 @@ MAX_SCENE_FRAMES = 5000
 """Maximum number of frames for which a scene without control is skipped. In Super Mario Bros the cut-scene after a
 world takes about 1,000; but a Mario who hangs at a flag never gets it back, nor may he with another cartridge."""
 STUCK = 1 << 40
-"""Steps without progress after which any episode is truncated."""
+"""Steps without progress that a lane is given when a scene never ends: its episode is truncated, and if it is stepped
+further, no scene is skipped."""
 
 
 @kernel("uint8[1], int64[1], int64")

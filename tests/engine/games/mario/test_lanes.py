@@ -401,20 +401,22 @@ def test_a_flag_at_which_mario_will_hang_does_not_count() -> None:
     assert 5 < cleared.sum() < lanes - 5
 
 
-def test_an_episode_that_never_gives_control_back_is_truncated() -> None:
-    steps = []
+@pytest.mark.parametrize("restart", [True, False])
+def test_an_episode_that_never_gives_control_back_is_truncated(restart: bool) -> None:
+    steps: list[list[MarioStep]] = []
     for emulator in ("native", "nes-py"):
-        env = MarioLanes(MarioTask(noop_max=0), 1, emulator=emulator)
+        env = MarioLanes(MarioTask(noop_max=0), 1, emulator=emulator, restart=restart)
         env.reset()
         env.emulator.poke(0, PLAYER_STATE, 5)  # he walks from the flag to the castle, but there is none
-        steps.append(env.step(np.array([0])))
-        assert not env.step(np.array([0])).truncated[0], "the next episode begins"
-    native, nes_py = steps
-    assert native.truncated[0]
-    assert not native.terminated[0]
-    assert native.game_frames > MAX_SCENE_FRAMES
-    for name in (*ARRAYS, "game_frames"):
-        assert np.array_equal(getattr(native, name), getattr(nes_py, name)), name
+        steps.append([env.step(np.array([1])) for _ in range(3)])
+    native = steps[0]
+    assert [bool(step.truncated[0]) for step in native] == [True, not restart, not restart]
+    assert not any(step.terminated[0] for step in native)
+    assert native[0].game_frames > MAX_SCENE_FRAMES
+    assert native[2].game_frames <= 4, "nothing waits again for what never comes"
+    for one, other in zip(*steps, strict=True):
+        for name in (*ARRAYS, "game_frames"):
+            assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
 @pytest.mark.parametrize("emulator", ["native", pytest.param("nes-py", marks=pytest.mark.long)])
