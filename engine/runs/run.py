@@ -47,7 +47,7 @@ LOOP_ENDED = "the training loop has ended"
 NOT_SAVED = "the final checkpoint could not be written"
 """Why a run has failed that has trained to its end, such as on a full disk."""
 _MOST_RESULTS = 256
-_REFUSED_SINCE: dict[str, Any] = {"final_gamma": None, "advantage_learning": 0.0}
+_REFUSED_SINCE: dict[str, Any] = {"final_gamma": None, "advantage_learning": 0.0, "random_phase": False}
 """Options that earlier versions accepted together with others that contradict them, and their values without effect."""
 SILENCE_S = 5.0
 """Seconds after which a host, which reports every second, is said not to respond."""

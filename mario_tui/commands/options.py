@@ -238,7 +238,8 @@ def add_policy(parser: argparse.ArgumentParser, nargs: Literal["?", "+"]) -> Non
     )  # fmt: skip
     parser.add_argument(
         "--random-phase", action="store_true", default=None,
-        help="begin in a random phase of the game's counters and random numbers, as in the whole game",
+        help="begin in a random phase of the game, as in the whole game: counters, random numbers, and where in the "
+        "picture a frame ends; not with --emulator nes-py",
     )  # fmt: skip
     parser.add_argument(
         "--halfway-starts", type=within("--halfway-starts", 0, 1), metavar="X",

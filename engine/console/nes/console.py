@@ -131,8 +131,9 @@ def run_lanes(
 
 @helper
 def shorten_frame(state: Words, cycles: int) -> None:
-    """Let the next frame of a lane take only so many CPU cycles, 0 to FRAME_CYCLES - 1. All later ones end so much
-    later in the picture: what takes a long game otherwise, in which frames drift by up to a picture."""
+    """Let the next frame of a lane take only so many CPU cycles, 0 to FRAME_CYCLES - 1, so that all later ones end so
+    much later in the picture. In a long game this happens by itself: the end of a frame drifts through the whole
+    picture. Only once before a frame; a state can be saved again when a whole frame has run."""
     left_out = FRAME_CYCLES - cycles
     state[DUE] += left_out
     state[DOTS_DONE] = 3 * left_out

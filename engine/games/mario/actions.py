@@ -65,7 +65,7 @@ STAGES = tuple(f"{world}-{stage}" for world in range(1, 9) for stage in range(1,
 WHOLE_GAME, RANDOM_STAGES = "game", "random"
 HALFWAY = dict(zip(STAGES, map(int, "56406570664066406640666065700000"), strict=True))
 """The screen of each stage, counted from 0, at which the game goes on after a death behind it; 0: at the start."""
-NOT_WITH_NES_PY = "must be off with the emulator nes-py, which can't shorten a frame"
+NOT_WITH_NES_PY = "must be off with the emulator nes-py, where no episode can begin so; it can with native"
 WITHOUT_HALFWAY = "with --stage game and for stages without such a start (castles, world 8)"
 
 

@@ -187,7 +187,8 @@ def _restart(
     run_frame: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any,
     rom: Any, start_states: Any, start_memories: Any, start_choices: Any, spans: Any, canvas: Any,
 ) -> None:  # fmt: skip
-    """Begin an episode: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws the screen."""
+    """Begin an episode: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws the screen; in
+    a random phase also a part of a frame first."""
     start = start_choices[_next_draw(book) % start_choices.shape[0]]
     frames = 1 + options[_NOOP_MIN] + _next_draw(book) % options[_STARTS]
     book[rules.START] = start
@@ -307,7 +308,8 @@ def play_lanes(
         book[rules.BUTTONS] = held_buttons[lane] = held
         rules.finish_step(book)
         reduce_screen(canvas, spans[0], spans[1], frames[lane])
-        truncated = options[_STALL_STEPS] > 0 and book[rules.STALLED] >= options[_STALL_STEPS] and not book[rules.DONE]
+        stalled = options[_STALL_STEPS] > 0 and book[rules.STALLED] >= options[_STALL_STEPS]
+        truncated = (stalled or book[rules.STALLED] >= rules.STUCK) and not book[rules.DONE]
         ended[lane, 0] = book[rules.DONE]
         ended[lane, 1] = truncated
         episode[lane, 0] = book[rules.RETURN]

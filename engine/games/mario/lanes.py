@@ -222,7 +222,7 @@ class MarioLanes(Lanes):
         self._mark(outcome.frames, self.book[:, rules.BUTTONS])
         self._mark(outcome.final_frames, outcome.held)
         clears = self.book[:, rules.CLEARED] != 0
-        if self.task.whole_game:  # at some flags Mario falls instead of climbing, which the rule does not take for one
+        if self.task.whole_game:  # also if the rule has not seen the flag
             clears |= (stages >= 0) & (self.stages == stages + 1)
         if self._own_starts is not None:
             terminated = outcome.ended[:, 0] != 0

@@ -99,7 +99,7 @@ class MarioOptions(GameOptions):
         False,
         "environment",
         "episodes begin in a random phase of the game's counters, with other random numbers, and with frames that end "
-        "elsewhere in the picture, as stages do in the whole game; in evaluations too",
+        "elsewhere in the picture, as stages do in the whole game; in evaluations too, not with nes-py",
         roles=("evaluation",),
     )
     halfway_starts: float = option(

@@ -51,7 +51,8 @@ class ReferenceStepper:
         book, stall_steps = self._book, self._task.stall_steps
         outcome.held[:] = book[:, rules.BUTTONS]
         outcome.ended[:, 0] = book[:, rules.DONE]
-        outcome.ended[:, 1] = stall_steps > 0 and (book[:, rules.STALLED] >= stall_steps) & (book[:, rules.DONE] == 0)
+        limit = min(stall_steps, rules.STUCK) if stall_steps > 0 else rules.STUCK
+        outcome.ended[:, 1] = (book[:, rules.STALLED] >= limit) & (book[:, rules.DONE] == 0)
         outcome.episode[:] = book[:, (rules.RETURN, rules.LENGTH, rules.FURTHEST)]
         self._console.picture(self._task.view, outcome.frames)
         ended = np.logical_or(*outcome.ended.T)
@@ -84,7 +85,8 @@ class ReferenceStepper:
         rules.finish_step(book)
 
     def _restart(self, lane: int) -> None:
-        """Begin an episode: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws."""
+        """Begin an episode: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws; in a
+        random phase also a part of a frame first."""
         start = int(self.start_choices[lane, self._draw(lane) % self.start_choices.shape[1]])
         self._console.load(lane, self._starts[start])
         self._book[lane, rules.START] = start

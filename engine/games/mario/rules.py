@@ -2,7 +2,7 @@
 
 A lane's `book`, int64 [BOOK_WORDS], holds the counters of its current step and episode. The functions are compiled and
 the same for every console. Rewards, ends of episodes, info and skipped scenes follow gym-super-mario-bros 7.4 frame by
-frame. RAM addresses: https://datacrystal.tcrf.net/wiki/Super_Mario_Bros./RAM_map.
+frame, except for what docs/games.md names. RAM addresses: https://datacrystal.tcrf.net/wiki/Super_Mario_Bros./RAM_map.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _INTERVAL_FRAMES = 18
 _LOOP = 1024
 """Pixels by which the mazes of 4-4, 7-4 and 8-4 move Mario back if he took the wrong way."""
 _HANGS_FROM, _HANGS_TO = 219, 238
-"""How many pixels right of the screen's left edge, from and to, a Mario who slides down a flag's pole will hang on its
-base for ever, because the edge stops him before he steps down. From further right, the game lets him through."""
+"""A Mario who slides down a flag's pole so many pixels right of the screen's left edge stays on its base for ever: the
+right edge stops him before he steps down. From further right he comes through."""
 _WRAPPED = 0x8000
 """From here on, x is less than 0: Mario walked left past the start, which he can after a maze has moved him."""
 
@@ -101,7 +101,7 @@ def _flag_reached(memory: Any) -> Any:
         enemy = memory[_ENEMY_TYPES + slot]
         if enemy in (_BOWSER, _FLAGPOLE):
             # 3: Mario slides down the pole. Climbing a vine also sets 3, but without one of these enemies. If frames
-            # end within the game's check of what Mario touches, it is another number during the whole slide.
+            # end within the game's check of what Mario touches, the float state is 2 during the whole slide.
             return memory[_FLOAT_STATE] == 3 or memory[PLAYER_STATE] == _SLIDES
     return False
 
@@ -235,7 +235,8 @@ def observe(memory: Any, book: Any, whole_game: bool, ends_at_loops: bool) -> No
     book[STEP_CLASSIC] += min(max(moved + ticked - 25 * died, -15), 15)
     book[STEP_PROGRESS] += (0 if zone else progress) + ticked - 25 * lost
     over = _flag_reached(memory)
-    ahead = (x - memory[_SCREEN_PAGE] * 256 - memory[_SCREEN_PIXEL]) & 0xFFFF
+    at_pole = (x - 1) // 16 * 16 + 9  # where the pole puts him, if that has not happened yet
+    ahead = (at_pole - memory[_SCREEN_PAGE] * 256 - memory[_SCREEN_PIXEL]) & 0xFFFF
     if over and (memory[_GAME_MODE] == 2 or not _HANGS_FROM <= ahead <= _HANGS_TO):
         book[CLEARED] = 1
     if whole_game:

@@ -37,8 +37,8 @@ class MarioTask:
             one.
         reward: `classic` is the reward of gym-super-mario-bros 7.4, summed over the frames of the step. `progress` is
             the one that agents learn best from: increase of the furthest x + clock ticks (negative) - 25 for death,
-            clipped to +-15 and divided by 15, + 3 for the flag. The furthest x is counted for each area of a stage, so
-            nothing is paid twice where a pipe or a maze leads back.
+            clipped to +-15 and divided by 15, + 3 for the flag, unless Mario will hang there for ever. The furthest x
+            is counted for each area of a stage, so nothing is paid twice where a pipe or a maze leads back.
         actions: `right-only`, `simple`, `complex`, or a list of button combinations such as `noop,right,right+A`.
         frame_skip: number of frames for which an action is held.
         swim_strokes: whether A is released in the first frame of a step under water. Mario swims up only when A is

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.config.command_line import add_arguments, given
+from engine.config.features import place_of_feature
 from engine.config.game import GAMES
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
@@ -88,7 +89,7 @@ def profile(options: argparse.Namespace) -> int:
             folder=str(folder), duration=options.duration, trials=options.trials, trial_duration=trial_s, trace=trace
         )
         command = EngineCommand(
-            "engine.extras.profiling.profile", order.argument(), decode=decode_profile, leave_s=_EXIT_TIMEOUT_S
+            place_of_feature("profiles", "this"), order.argument(), decode=decode_profile, leave_s=_EXIT_TIMEOUT_S
         )
         with command:
             result = command.result(Profiled, lambda log: print(log.text, file=sys.stderr, flush=True))

@@ -87,6 +87,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # Each rule: two options that contradict each other, and what follows if only the first is given.
     "curriculum": ({"curriculum": True, "stage": "1-2"}, {"stage": "1-1,1-2,1-3,1-4"}),
     "frame_skip": ({"swim_strokes": True, "frame_skip": 1}, {"frame_skip": 4}),
+    "random_phase": ({"random_phase": True, "emulator": "nes-py"}, {"emulator": "native"}),
     "eval_noop_min": ({"eval_noop_min": 31, "eval_noop_max": 30}, {"eval_noop_max": 31}),
     "buffer_size": ({"buffer_size": 100, "parallel_envs": 64, "n_step": 5}, {"parallel_envs": 7}),
     "burnin": ({"burnin": 200_000, "buffer_size": 150_000}, {"buffer_size": 200_000}),

@@ -384,13 +384,14 @@ def test_the_flag_counts_wherever_a_frame_ends() -> None:
 
 def test_a_flag_at_which_mario_will_hang_does_not_count() -> None:
     """Where the screen's right edge stops him before he steps down, the game never goes on."""
-    lanes = 60
+    lanes = 120
 
     def put_mario(console: NesBatch, lane: int) -> None:
-        left = int(where(console.ram[lane : lane + 1])[2][0]) - 121 - 2 * lane
+        left = int(where(console.ram[lane : lane + 1])[2][0]) - 121 - lane
         for page, x in ((0x071A, left), (0x071B, left + 255)):
             console.poke(lane, page, x >> 8)
             console.poke(lane, page + 2, x & 0xFF)
+        shorten_frame(console.state[lane], lane * 7919 % FRAME_CYCLES)
 
     console, cleared = to_the_flag(lanes, put_mario)
     goes_on = np.zeros(lanes, np.bool_)
@@ -405,7 +406,7 @@ def test_a_flag_at_which_mario_will_hang_does_not_count() -> None:
 def test_an_episode_that_never_gives_control_back_is_truncated(restart: bool) -> None:
     steps: list[list[MarioStep]] = []
     for emulator in ("native", "nes-py"):
-        env = MarioLanes(MarioTask(noop_max=0), 1, emulator=emulator, restart=restart)
+        env = MarioLanes(MarioTask(noop_max=0, stall_steps=0), 1, emulator=emulator, restart=restart)
         env.reset()
         env.emulator.poke(0, PLAYER_STATE, 5)  # he walks from the flag to the castle, but there is none
         steps.append([env.step(np.array([1])) for _ in range(3)])
