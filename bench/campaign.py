@@ -38,6 +38,7 @@ import msgspec
 from bench.tables import markdown
 from bench.training import PROGRAM
 from engine.errors import UserError
+from engine.games.mario.actions import has_halfway
 from engine.runners.start import resolve_device
 from engine.runs.checkpoints import BEST_POLICY_FILE, committed
 from engine.runs.marks import is_run
@@ -49,7 +50,7 @@ COMMON = (
     "--random-phase --epsilon-steps 1 --start-states 0.3 --buffer-size 400000 --eval-episodes 62 --final-episodes 0"
 )
 FROM_REWARDS = "--actions simple --learning-rate-schedule decay --final-advantage-learning none"
-TRAINED_ON = "--action-noise 0.01 --learning-rate 0.0002 --learning-rate-schedule constant"
+TRAINED_ON = "--action-noise 0.01 --learning-rate 0.0003 --learning-rate-schedule decay"
 BY_DEVICE = {
     "cpu": "--eval-every 100000 --save-every 100000",
     "cuda": "--parallel-envs 128 --eval-every 250000 --save-every 500000",
@@ -80,8 +81,9 @@ class Recipe:
     def arguments(self, stage: str, device: str) -> list[str]:
         """Options of the run."""
         noops = f"--noop-max {most_noops(stage)} --steps {self.steps}"
+        halfway = "--halfway-starts 0.25" if has_halfway(stage) else ""
         by_device = BY_DEVICE["cuda" if device.startswith("cuda") else "cpu"]
-        return shlex.split(f"--stage {stage} --device {device} {COMMON} {by_device} {noops} {self.options}")
+        return shlex.split(f"--stage {stage} --device {device} {COMMON} {by_device} {noops} {halfway} {self.options}")
 
 
 def held_out(stage: str) -> tuple[int, int]:
@@ -100,8 +102,8 @@ def _hard(policy: str, gamma: float, also: str = "", steps: int = 5_000_000) -> 
 
 
 def _weak(stage: str, gamma: float, also: str = "") -> Recipe:
-    """A stage whose policy loses games from starts that it does not know: from any, with a lower rate."""
-    return Recipe(f"mario-{stage}", f"{TRAINED_ON} --gamma {gamma} {also}".strip())
+    """A stage whose policy loses games from starts that it does not know: from any, until the rate is 0."""
+    return Recipe(f"mario-{stage}", f"{TRAINED_ON} --gamma {gamma} {also}".strip(), steps=800_000)
 
 
 RECIPES = {
