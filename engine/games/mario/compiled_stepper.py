@@ -19,6 +19,7 @@ from engine.console.nes import (
     DRAW_NOTHING,
     FRAME_CYCLES,
     MEMORY_BYTES,
+    POSITION,
     ROM,
     STATE_WORDS,
     NesBatch,
@@ -199,7 +200,7 @@ def _restart(
     if options[_RANDOM_PHASE]:
         for word in range(rules.PHASE_WORDS):
             memory[rules.phase_address(word)] = rules.phase_value(word, _next_draw(book))
-        shorten_frame(state, _next_draw(book) % FRAME_CYCLES)
+        shorten_frame(state, (rules.phase_end(memory, _next_draw(book)) - state[POSITION] // 3) % FRAME_CYCLES)
         kind = np.int64(DRAW_NOTHING)
         _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
     for frame in range(frames):

@@ -31,6 +31,9 @@ FASTEST = 5
 """Mario moves by at most so many pixels in a frame; more is a change of place."""
 PHASE_WORDS = 9
 _INTERVAL_FRAMES = 18
+_PER_STAGE, _EARLIEST, _LATEST = 968, -600, 3900
+"""CPU cycles by which the end of a frame moves down the picture from one stage of the whole game to the next, on
+average; and how far from there it may be, in fast and slow games and after some deaths."""
 _LOOP = 1024
 """Pixels by which the mazes of 4-4, 7-4 and 8-4 move Mario back if he took the wrong way."""
 _HANGS_FROM, _HANGS_TO = 219, 238
@@ -174,6 +177,14 @@ def phase_address(word: int) -> int:
 def phase_value(word: int, drawn: int) -> int:
     """A value for `phase_address(word)`, from a 32-bit random number. One random bit is set: all 0 would stay so."""
     return drawn % _INTERVAL_FRAMES if word == 1 else (drawn & 0xFF) | 2 * (word == 2)
+
+
+@kernel("uint8[1], int64")
+def phase_end(memory: Any, drawn: int) -> int:
+    """Where in the picture a frame may end at this stage of a whole game, in CPU cycles from the picture's beginning,
+    from a 32-bit random number; may be less than 0 or more than a picture has."""
+    stage = memory[WORLD] * 4 + memory[STAGE]
+    return int(stage * _PER_STAGE + _EARLIEST + drawn % (_LATEST - _EARLIEST + 1))
 
 
 @kernel("uint8[1], int64[1]")
