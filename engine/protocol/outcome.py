@@ -29,8 +29,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     `noop_min`, `noop_max`: range of the number of no-op frames before an episode. `epsilon`: probability of a random
     action at each environment step. `sticky_actions`: probability that the previous action is repeated instead, at each
     frame or other step of the game itself. `random_phase`: whether an episode begins in a random phase of the game's
-    counters and random numbers, and its frames end anywhere in the picture. `halfway_starts`: share of the episodes
-    that begin in the middle of a stage.
+    counters and random numbers, and its frames end where those of a whole game may. `halfway_starts`: share of the
+    episodes that begin in the middle of a stage.
     """
 
     noop_min: _Noops = 0

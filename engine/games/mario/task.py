@@ -48,8 +48,8 @@ class MarioTask:
         noop_min, noop_max: an episode begins with a random number of no-op frames in this range (Mnih et al. 2015: 0 to
             30).
         random_phase: whether an episode begins in a random phase of the game's counters and random numbers, and its
-            frames end anywhere in the picture, as a stage's do in the whole game. Otherwise its no-ops alone tell one
-            start from another. Only on the native console.
+            frames end where they may at that stage of the whole game. Otherwise its no-ops alone tell one start from
+            another. Only on the native console.
         halfway_starts: share of the episodes, 0 to 1, that begin in the middle of their stage, where the game goes on
             after a death behind it, if the stage has such a place (see `HALFWAY`).
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
