@@ -129,11 +129,16 @@ def of_task(game: str, where: str | None) -> Path:
 
 
 def by_task(game: str) -> list[str]:
-    """Names of a game's installed policies for a single task, those with the most clears on their cards first, and then
-    that for the most tasks, which plays the others."""
+    """Names of a game's installed policies for a single task, those with the most clears on their cards in random
+    phases first, in which they will begin, and then that for the most tasks, which plays the others."""
+
+    def clears(card: Card) -> float:
+        fitting = [rate for rate in card.rates if rate.random_phase] or card.rates
+        return statistics.fmean(rate.clears / rate.episodes for rate in fitting)
+
     known = [card for card in cards() if card.game == game and path_of(card.name) is not None]
     single = [card for card in known if "," not in card.stage]
-    single.sort(key=lambda card: -statistics.fmean(rate.clears / rate.episodes for rate in card.rates))
+    single.sort(key=clears, reverse=True)
     widest = max(known, key=lambda card: card.stage.count(","))
     return [*(card.name for card in single), widest.name]
 
