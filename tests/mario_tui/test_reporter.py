@@ -446,7 +446,7 @@ async def test_numbers_of_any_name_have_charts_and_tags_and_others_have_none(
         await until(pilot, lambda: len(shown()) == 33, "all that a loop may name")
         await until(pilot, lambda: "not finite since step 20" in str(kl.render()), "the gap")
         area = dashboard.query_one("#charts")
-        assert area.max_scroll_y > 0
+        await until(pilot, lambda: area.max_scroll_y > 0, "the layout")
         await pilot._post_mouse_events([MouseScrollDown], widget=kl, offset=(20, 3), button=0)
         await until(pilot, lambda: area.scroll_y > 0, "the page has moved")
         area.scroll_end(animate=False)
