@@ -14,7 +14,7 @@ from typing import Any
 from engine.errors import UserError
 
 FEATURES: Mapping[str, str] = {
-    "guide": "engine.extras.distillation.mario.ways:guide_of_run",
+    "guide": "engine.extras.distillation.mario.ways:begin_on_ways",
     "gymnasium environments": "engine.extras.gymnasium_api",
     "distillation": "engine.extras.distillation.contract",
     "downloads from the Hub": "engine.extras.hub.download",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
-import numpy as np
 
 from engine.config.capabilities import HasEvaluationConditions, ReplaysPolicies
 from engine.config.game import game_of, options_with
 from engine.config.reading import config_of_policy
 from engine.config.run_config import RunConfig
-from engine.envs.lanes import Guide, Lanes
+from engine.envs.lanes import Lanes
 from engine.errors import UserError
 
 if TYPE_CHECKING:
@@ -106,14 +105,10 @@ def lanes_of_policy(metadata: Mapping[str, Any], lanes: int, *, threads: int, se
 
 
 @runtime_checkable
-class HasGuide(Protocol):
-    """A game in which a run may begin some of its episodes with actions that are not the agent's."""
+class HasWays(Protocol):
+    """A game in which a run may begin some of its episodes on a way to the goal."""
 
-    def make_guide(self, config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:
-        """Return what chooses those actions; None if the run has no such episodes."""
-
-
-def make_guide(config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:
-    """Return the guide of a run; None if it has none."""
-    game = config.game_info
-    return game.make_guide(config, lanes, seed) if isinstance(game, HasGuide) else None
+    def begin_on_ways(
+        self, config: RunConfig, lanes: Lanes, *, stopped: Callable[[], bool], log: Callable[[str], object]
+    ) -> None:
+        """If the run has such episodes, find the ways, unless the lanes know them; may take minutes."""

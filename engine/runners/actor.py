@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,10 +23,6 @@ from engine.runners.links import FrameMailbox
 from engine.runners.shared_state import SharedState
 from engine.runtime.stopwatch import stopwatch
 from engine.runtime.stored_arrays import check_numbers, restore_generator, stored_array
-
-if TYPE_CHECKING:
-    from engine.envs.lanes import Guide
-
 
 Policy = Callable[[Frames], Tensor]
 """Q-values [lanes, actions] of observations [lanes, stack, *frame_shape]."""
@@ -75,7 +70,6 @@ class Actor:
         epsilon_steps: int,
         seed: int,
         noise: float = 0.0,
-        guide: Guide | None = None,
         level: float | None = None,
     ) -> None:
         """
@@ -83,7 +77,6 @@ class Actor:
             ladder: final epsilon of each lane [lanes], reached after `epsilon_steps` environment steps.
             noise: probability that a random action is carried out. The replay still gets the chosen one, so the agent
                 learns what to do where that may happen.
-            guide: begins some of the episodes with actions that are not the agent's.
             level: the curriculum's, with which the first episodes begin; None without a curriculum.
         """
         self.env, self._spec = env, env.spec
@@ -96,7 +89,6 @@ class Actor:
         self._held = np.zeros(env.lanes, np.int64)  # [lanes], the random action being held
         self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps left to hold it
         self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], tasks cleared in this episode, one bit each
-        self._guided = np.zeros(env.lanes, np.bool_)  # [lanes], this episode, maybe by a guide that is gone by now
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="actor")
         self._has_curriculum = level is not None
         if level is not None:
@@ -106,7 +98,6 @@ class Actor:
         self.decision: Decision | None = None
         """The latest."""
         self._stack = FrameStack(self.frames, self._spec.stack)
-        self.guide = guide
 
     def follow_level(self, level: float) -> None:
         """Apply the level of the curriculum, if there is one."""
@@ -125,9 +116,6 @@ class Actor:
         obs, explores = self._stack.obs, self._hold_left > 0
         q_values = mask_illegal(policy(obs), self.masks)
         actions = np.where(explores, self._held, q_values.argmax(1).cpu().numpy())
-        if self.guide is not None:
-            actions = self.guide.lead(actions)
-            explores &= ~self.guide.leads
         self.decision = Decision(obs, q_values, actions, explores)
         self._hold_left = np.maximum(self._hold_left - 1, 0)
         return actions
@@ -145,8 +133,6 @@ class Actor:
         """Start a step of the environment in the actor's thread."""
         if self._noise:
             replaced = self._random.random(self.env.lanes) < self._noise
-            if self.guide is not None:
-                replaced &= ~self.guide.leads
             others = random_actions(self._random, self.env.lanes, self._spec.actions, self.masks)
             actions = np.where(replaced, others, actions)
         return self._thread.submit(self._step, actions)
@@ -160,12 +146,6 @@ class Actor:
         with stopwatch("preprocess"):
             self._stack.push(step.frames, ended)
         self._hold_left[ended] = 0
-        if self.guide is not None:
-            self._guided |= self.guide.guided
-            self.guide.end(ended)
-        if self._guided.any():
-            step = dataclasses.replace(step, from_start=step.from_start & ~self._guided)
-            self._guided &= ~ended
         add_cleared(self._cleared, step)
         episodes = ended_episodes(step, self._cleared)
         self._cleared[ended] = 0
@@ -175,11 +155,6 @@ class Actor:
         """State for a checkpoint: JSON values and arrays."""
         arrays = {f"env.{name}": array for name, array in self.env.state().items()} | self._own_arrays()
         numbers: dict[str, Any] = {"explore": dict(self._random.bit_generator.state)}
-        if self._guided.any():
-            arrays["guided"] = self._guided
-        if self.guide is not None:
-            numbers["guide"], of_guide = self.guide.state()
-            arrays |= {f"guide.{name}": array for name, array in of_guide.items()}
         return numbers, arrays
 
     def _own_arrays(self) -> dict[str, NDArray[Any]]:
@@ -202,15 +177,6 @@ class Actor:
             self.frames, self.masks = begun, self.env.masks
             self._stack = FrameStack(begun, self._spec.stack)
             return False
-        of_guide = {name[6:]: array for name, array in arrays.items() if name.startswith("guide.")}
-        if "guided" in arrays:
-            self._guided = stored_array(arrays, "guided", (self.env.lanes,), np.bool_).copy()
-        elif "until" in of_guide:  # a checkpoint of an earlier version
-            self._guided = stored_array(of_guide, "until", (self.env.lanes,), np.int64) > 0
-        if self.guide is not None and "guide" in state:
-            self.guide.load_state(state["guide"], of_guide)
-        elif self.guide is not None:  # the option is new
-            self.guide.begin_unguided()
         self._stack.obs = arrays["obs"]
         self._held, self._hold_left = arrays["held"], arrays["hold_left"]
         self._cleared = arrays["cleared"]

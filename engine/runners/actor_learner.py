@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 from engine.agents.double_dqn import DoubleDQN, Losses
@@ -22,7 +21,7 @@ from engine.buffers.replay import ReplayBuffer
 from engine.config.game import options_with
 from engine.config.run_config import RunConfig
 from engine.config.runners import processes_here
-from engine.envs.factory import make_guide, make_lanes
+from engine.envs.factory import HasWays, make_lanes
 from engine.errors import UserError
 from engine.runners.actor import Actor, LiveScreen
 from engine.runners.learning.checkpoint import read_extra
@@ -48,7 +47,9 @@ def games_fit(config: RunConfig, checkpoint: Path) -> bool:
     options = (*config.task_options, *options_with("games", config.game), "parallel_envs")
     with reading(checkpoint / ARRAYS_FILE):
         header, _ = safetensors_header(checkpoint / ARRAYS_FILE)
-    return unchanged(config, checkpoint, *options) and bool(header.keys() - {"__metadata__"})
+    names = header.keys() - {"__metadata__"}
+    led = any(name.startswith("guide") for name in names)  # by actions, in earlier versions
+    return unchanged(config, checkpoint, *options) and bool(names) and not led
 
 
 class ActorLearner:
@@ -94,7 +95,6 @@ class ActorLearner:
             epsilon_steps=config.epsilon_steps,
             seed=explore_seed,
             noise=config.action_noise,
-            guide=make_guide(config, env, np.random.SeedSequence(explore_seed, spawn_key=(0,))),
             level=shared_state.level if config.has_curriculum else None,
         )
         self.screen = LiveScreen(shared_state, index, self._actor, mailbox)
@@ -123,8 +123,8 @@ class ActorLearner:
 
     def search_ways(self, *, stopped: Callable[[], bool]) -> None:
         """With `--guide`: search the ways to the flag, unless `load_games` has restored them."""
-        if self._actor.guide is not None:
-            self._actor.guide.find_ways(stopped=stopped, log=self._log)
+        if isinstance(self.config.game_info, HasWays):
+            self.config.game_info.begin_on_ways(self.config, self._actor.env, stopped=stopped, log=self._log)
 
     def games_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """State of the games and of exploration for a checkpoint: JSON values and arrays."""

@@ -137,10 +137,9 @@ class KeptSchedule(msgspec.Struct, omit_defaults=True):
 
 
 class KeptPlay(msgspec.Struct, omit_defaults=True):
-    """Random generators of exploration and, with `--guide`, of guided episodes; empty if games are not resumed."""
+    """Random generator of exploration; none if games are not resumed."""
 
     explore: Generator | None = None
-    guide: Generator | None = None
 
 
 class Extra(msgspec.Struct):

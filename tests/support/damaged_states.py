@@ -29,9 +29,10 @@ from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
 from engine.console.nes import STATE_WORDS
 from engine.console.nes.console import _HEADER
-from engine.envs.factory import make_guide, make_lanes
+from engine.envs.factory import make_lanes
 from engine.envs.lanes import Frames, PlayedStep
 from engine.errors import UserError
+from engine.games.mario.lanes import MarioLanes
 from engine.games.tetris.network import AfterstateQNetwork
 from engine.games.tetris.rules import TetrisLanes
 from engine.runners.actor import Actor
@@ -48,7 +49,7 @@ GAMES: dict[str, dict[str, Any]] = {
     "snake": {"game": "snake", "board": "5x5", "late_starts": 0.3},
     "tetris": {"game": "tetris", "board": "5x8", "next_piece": True, "pieces": "bag"},
     "mario with start states": {"game": "mario", "start_states": 0.5, "sticky_actions": 0.2, "noop_max": 2},
-    "mario with a guide": {"game": "mario", "guide": 0.7, "noop_max": 2},
+    "mario on a way": {"game": "mario", "guide": 0.7, "noop_max": 2},
 }
 
 
@@ -83,14 +84,12 @@ class Games:
     def __init__(self, options: Mapping[str, Any]) -> None:
         config = make_config({**options, "parallel_envs": _LANES})
         env = make_lanes(config, _LANES, threads=1, seed=1)
-        guide = make_guide(config, env, np.random.SeedSequence(2, spawn_key=(0,)))
-        self._actor = Actor(env, ladder=np.full(_LANES, 0.4), epsilon_steps=1, seed=2, noise=0.1, guide=guide)
-        if guide is not None:
-            from engine.extras.distillation.mario.ways import WayGuide, start_of
+        self._actor = Actor(env, ladder=np.full(_LANES, 0.4), epsilon_steps=1, seed=2, noise=0.1)
+        if options.get("guide"):
+            from engine.extras.distillation.mario.ways import states_along
 
-            assert isinstance(guide, WayGuide)
-            starts = start_of(env.emulator.ram).tolist()  # type: ignore[attr-defined]
-            guide.ways = {(0, start): np.full(90, 3) for start in starts}
+            assert isinstance(env, MarioLanes)
+            env.begin_on_ways(states_along(np.full(40, 3), env.task))
         self._random = torch.Generator().manual_seed(3)
         self._network = AfterstateQNetwork(env.spec.frame_shape) if config.game == "tetris" else None
         spec = env.spec

@@ -34,6 +34,7 @@ def of_run(
         stage_per_lane=evaluation,
         rom=None if options.rom is None else Path(options.rom),
         start_states=0.0 if evaluation else options.start_states,
+        guided=0.0 if evaluation else options.guide,
     )
 
 

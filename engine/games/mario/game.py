@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,11 @@ from engine.games.mario.actions import (
     stages_of,
     why_invalid,
 )
-from engine.games.mario.options import MOST_NOOPS, MarioOptions, options_of
+from engine.games.mario.options import MOST_NOOPS, MOST_STORED, MarioOptions, options_of
 from engine.protocol.outcome import Conditions, Goal, Outcome, Result
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from engine.envs.lanes import Curriculum, Guide, Lanes
+    from engine.envs.lanes import Curriculum, Lanes
     from engine.envs.played_game import PersonControls, PlayedGame
 
 _CURRICULUM_STAGES = "1-1,1-2,1-3,1-4"
@@ -112,20 +110,25 @@ class Mario(Game):
         if options.curriculum and len(stages) == 1:
             raise ConfigError("curriculum", f"needs several stages, such as --stage 1-1,1-2, got {options.stage}")
         whole_game = options.stage == WHOLE_GAME
-        if options.start_states and (options.emulator != "native" or whole_game):
-            reason = "must be 0 with --emulator nes-py, whose states are slow to load, and with --stage game"
-            raise ConfigError("start_states", f"{reason}, got {options.start_states:g}")
+        for name in ("start_states", "guide"):
+            value = getattr(options, name)
+            if value and (options.emulator != "native" or whole_game):
+                reason = "must be 0 with --emulator nes-py, whose states are slow to load, and with --stage game"
+                raise ConfigError(name, f"{reason}, got {value:g}")
+        if options.guide and options.curriculum:
+            reason = f"must be 0 with --curriculum, whose stages it would not follow, got {options.guide:g}"
+            raise ConfigError("guide", reason)
+        if options.start_states + options.guide > MOST_STORED:
+            most = MOST_STORED - options.start_states
+            raise ConfigError(
+                "guide", f"must be at most {most:g} with --start-states {options.start_states:g}, got {options.guide:g}"
+            )
         if options.halfway_starts and not has_halfway(options.stage):
             raise ConfigError("halfway_starts", f"must be 0 {WITHOUT_HALFWAY}, got {options.halfway_starts:g}")
         if options.random_phase and options.emulator != "native":
             raise ConfigError("random_phase", NOT_WITH_NES_PY)
         if options.swim_strokes and options.frame_skip < 2:
             raise ConfigError("frame_skip", f"must be at least 2 with --swim-strokes, got {options.frame_skip}")
-        if options.guide and whole_game:
-            raise ConfigError("guide", f"must be 0 with --stage game, got {options.guide:g}")
-        if options.guide and (options.start_states or options.sticky_actions or options.random_phase):
-            excluded = "--start-states, --sticky-actions and --random-phase"
-            raise ConfigError("guide", f"must be 0 with {excluded}, got {options.guide:g}")
         conditions = self.eval_conditions(config)
         if conditions.noop_min > conditions.noop_max:
             limit = "--noop-max" if options.eval_noop_max is None else "--eval-noop-max"
@@ -231,11 +234,11 @@ class Mario(Game):
             stages_of(options.stage), rate=options.curriculum_rate, episodes=options.curriculum_episodes
         )
 
-    def make_guide(self, config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> Guide | None:
-        if not options_of(config).guide:
-            return None
-        guide: Guide = feature("guide", "--guide")(config, lanes, seed)
-        return guide
+    def begin_on_ways(
+        self, config: RunConfig, lanes: Lanes, *, stopped: Callable[[], bool], log: Callable[[str], object]
+    ) -> None:
+        if options_of(config).guide:
+            feature("guide", "--guide")(config, lanes, stopped=stopped, log=log)
 
     def fresh(self, config: RunConfig) -> Fresh | None:
         """Episodes after more no-ops than training and evaluations have had. If there can't be more, random actions

@@ -10,7 +10,7 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -94,6 +94,7 @@ class MarioLanes(Lanes):
         rom: cartridge file; None for the one in gym-super-mario-bros.
         start_states: share of episodes, 0 to 0.5, that begin at states which earlier ones reached. Only with `native`,
             whose states are small.
+        guided: share of episodes that begin at states of ways to the flag, which `begin_on_ways` sets; as above.
         draws: whether frames are drawn. Without, `native` takes half the time, and frames are undefined.
 
     Raises `UserError` if the cartridge is missing or can't be used, and for a random phase on nes-py.
@@ -111,6 +112,7 @@ class MarioLanes(Lanes):
         stage_per_lane: bool = False,
         rom: Path | None = None,
         start_states: float = 0.0,
+        guided: float = 0.0,
         draws: bool = True,
     ) -> None:
         self.task = task
@@ -134,8 +136,8 @@ class MarioLanes(Lanes):
             else ReferenceStepper(self.emulator, task, self.book, starts, restart, threads)
         )
         self._own_starts = (
-            StartStates(self.emulator, self._stepper, first=len(starts), share=start_states, seed=seed)
-            if start_states and isinstance(self.emulator, NesBatch)
+            StartStates(self.emulator, self._stepper, first=len(starts), reached=start_states, guided=guided, seed=seed)
+            if start_states + guided and isinstance(self.emulator, NesBatch)
             else None
         )
         self._level = math.nan
@@ -250,6 +252,16 @@ class MarioLanes(Lanes):
         if level != self._level:
             self._level = level
             self._begin_at(stage_slots(level))
+
+    @property
+    def has_ways(self) -> bool:
+        """Whether there are states of ways to the flag."""
+        return self._own_starts is not None and self._own_starts.has_ways
+
+    def begin_on_ways(self, states: Mapping[int, bytes]) -> None:
+        """Let the share `guided` of the next episodes begin at these saved consoles, by place (`place_of`)."""
+        assert self._own_starts is not None
+        self._own_starts.add_ways(states)
 
     def screen(self, lane: int, thought: Thought | None = None) -> NDArray[np.uint8]:
         """The console's last frame in RGB, uint8 [240, 256, 3]."""

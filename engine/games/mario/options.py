@@ -11,6 +11,8 @@ from engine.games.mario.actions import ACTION_SETS, RANDOM_STAGES, STAGES, WHOLE
 
 MOST_NOOPS = 255
 """No-op frames at the start of an episode."""
+MOST_STORED = 0.9
+"""Share of the episodes that begin at stored states rather than at a stage's own starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +124,10 @@ class MarioOptions(GameOptions):
     guide: float = option(
         0.0,
         "environment",
-        "share of episodes that begin with actions of a way to the flag, found by a search in the emulator before the "
-        "run begins, until the agent takes over somewhere on it; neither counted nor evaluated",
+        "share of episodes that begin at states of a way to the flag, which a search in the emulator finds before the "
+        "run begins; neither counted nor evaluated",
         low=0.0,
-        high=0.9,
+        high=MOST_STORED,
     )
     network: str = option(
         "small",

@@ -1,12 +1,14 @@
-"""Start states from the lanes' own games, for stages whose hard parts are far from the start.
+"""Start states along the way, for stages whose hard parts are far from the start.
 
-A share of the episodes begins at states that earlier episodes reached (Salimans and Chen 2018, arXiv:1812.03381, begin
-at those of a demonstration). There is one state for every 64 pixels of the way, the newest from which Mario survived
-for a while. Those before places where many episodes ended lately are drawn more often.
+A share of the episodes begins at states that earlier episodes reached, and another at those of a way to the flag that a
+search has found (Salimans and Chen 2018, arXiv:1812.03381, begin at those of a demonstration). There is one state for
+every 64 pixels; of the lanes' own games the newest from which Mario survived for a while. Those before places where
+many episodes ended lately are drawn more often.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +45,8 @@ class _Lane:
 
 @dataclass
 class _Places:
-    """The stored states: row i is start state `first + i` of the stepper."""
+    """The stored states: row i is start state `first + i` of the stepper. The key of a state that a lane reached is its
+    place; that of a state of a way is ~place, which is negative."""
 
     keys: list[int] = field(default_factory=list)
     states: list[bytes] = field(default_factory=list)
@@ -54,12 +57,16 @@ class StartStates:
 
     Args:
         first: number of the stepper's own start states; ours follow.
-        share: of the episodes that begin at a stored state, once there is one.
+        reached: share of the episodes that begin at a state that a lane reached, once there is one.
+        guided: share of the episodes that begin at a state of a way, once there is one.
         seed: of the random choice. The same seed and games give the same starts.
     """
 
-    def __init__(self, console: NesBatch, stepper: Stepper, *, first: int, share: float, seed: int) -> None:
-        self._console, self._stepper, self._first, self._share, self._seed = console, stepper, first, share, seed
+    def __init__(
+        self, console: NesBatch, stepper: Stepper, *, first: int, reached: float, guided: float, seed: int
+    ) -> None:
+        self._console, self._stepper, self._first, self._seed = console, stepper, first, seed
+        self._reached, self._guided = reached, guided
         self._true_starts = list(range(first))
         self._lanes = [_Lane() for _ in range(console.lanes)]
         self._places = _Places()
@@ -69,6 +76,17 @@ class StartStates:
     def set_true_starts(self, starts: list[int]) -> None:
         """The stepper's own start states from which the other episodes draw one, all with the same probability."""
         self._true_starts = starts
+        self._draw()
+
+    @property
+    def has_ways(self) -> bool:
+        """Whether states of ways are stored."""
+        return any(key < 0 for key in self._places.keys)
+
+    def add_ways(self, states: Mapping[int, bytes]) -> None:
+        """Store states of ways to the flag, by place (`place_of`)."""
+        for place, state in states.items():
+            self._store(~place, state)
         self._draw()
 
     def observe(self, ended: NDArray[np.bool_], died: NDArray[np.bool_]) -> None:
@@ -86,21 +104,21 @@ class StartStates:
                 if known.age == _SURVIVED:
                     self._store(known.candidate_place, known.candidate)
                     known.candidate, known.candidate_place = b"", _NOWHERE
-            elif safe[lane] and places[lane] != known.place:
+            elif self._reached and safe[lane] and places[lane] != known.place:
                 known.candidate, known.candidate_place, known.age = self._console.save(lane), int(places[lane]), 0
             known.place = int(places[lane])
         self._steps += 1
         if self._steps % _DRAW_EVERY == 0:
             self._draw()
 
-    def _store(self, place: int, state: bytes) -> None:
-        """Store the state of a place instead of its older one."""
-        if place in self._places.keys:
-            row = self._places.keys.index(place)
+    def _store(self, key: int, state: bytes) -> None:
+        """Store a state instead of the older one with its key."""
+        if key in self._places.keys:
+            row = self._places.keys.index(key)
             self._places.states[row] = state
         elif len(self._places.keys) < CAPACITY:
             row = len(self._places.keys)
-            self._places.keys.append(place)
+            self._places.keys.append(key)
             self._places.states.append(state)
         else:
             return
@@ -109,17 +127,20 @@ class StartStates:
     def _draw(self) -> None:
         """Choose the start states of the next episodes."""
         starts = self._true_starts * -(-_DRAWN // len(self._true_starts))
-        if self._places.keys:
-            random = np.random.default_rng((self._seed, self._steps))
-            weights = self._weights()
-            stored = random.choice(weights.size, round(len(starts) * self._share / (1 - self._share)), p=weights)
-            starts = starts + (self._first + stored).tolist()
+        keys = np.array(self._places.keys, np.int64)
+        random = np.random.default_rng((self._seed, self._steps))
+        true_share, drawn = 1 - self._reached - self._guided, []
+        for share, rows in ((self._reached, np.flatnonzero(keys >= 0)), (self._guided, np.flatnonzero(keys < 0))):
+            if share and rows.size:
+                weights = self._weights(np.where(keys[rows] < 0, ~keys[rows], keys[rows]))
+                drawn += random.choice(rows, round(len(starts) * share / true_share), p=weights).tolist()
+        starts = starts + [self._first + row for row in drawn]
         self._stepper.start_choices = np.tile(np.array(starts, np.int64), (self._console.lanes, 1))
 
-    def _weights(self) -> NDArray[np.float64]:
-        """Probabilities of the stored states [n]: one more than the deaths ahead of each, normalised."""
-        keys, deaths = np.array(self._places.keys), np.sort(self._deaths[: min(self._died, _DEATHS)])
-        ahead = np.searchsorted(deaths, keys + _AHEAD, "right") - np.searchsorted(deaths, keys)
+    def _weights(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Probabilities of states at places [n]: one more than the deaths ahead of each, normalised."""
+        deaths = np.sort(self._deaths[: min(self._died, _DEATHS)])
+        ahead = np.searchsorted(deaths, places + _AHEAD, "right") - np.searchsorted(deaths, places)
         weights: NDArray[np.float64] = (1.0 + ahead) / (1.0 + ahead).sum()
         return weights
 

@@ -99,7 +99,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tau": ({"sync_every": 1_000, "tau": 0.01}, {"tau": 1.0}),
     "start_states": ({"start_states": 0.2, "emulator": "nes-py"}, {"emulator": "native"}),
     "halfway_starts": ({"halfway_starts": 0.3, "stage": "1-4"}, {"stage": "1-1"}),
-    "guide": ({"guide": 0.2, "sticky_actions": 0.2}, {"sticky_actions": 0.0}),
+    "guide": ({"guide": 0.2, "emulator": "nes-py"}, {"emulator": "native"}),
     "advantage_learning": ({"advantage_learning": 0.5, "game": "tetris"}, {"game": "mario"}),
     "munchausen": ({"munchausen": 0.9, "advantage_learning": 0.2}, {"advantage_learning": 0.0, "double_q": False}),
     "reward": ({"reward": "lines", "game": "mario"}, {"game": "tetris"}),

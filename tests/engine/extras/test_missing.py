@@ -116,8 +116,8 @@ def test_without_a_folder_the_program_starts_trains_and_refuses_what_needed_it(
         command = [sys.executable, "-P", *arguments]
         return subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=PATIENCE_S)
 
-    alias = f"engine.games.gymnasium_api: engine.games.gymnasium_api needs {missing}\n"
-    assert python("-c", CORE).stdout == SAID_AT_IMPORT + (alias if name == "gymnasium_api" else "")
+    names = ("engine.games.gymnasium_api", "mario_tui.environments") if name == "gymnasium_api" else ()
+    assert python("-c", CORE).stdout == SAID_AT_IMPORT + "".join(f"{each}: {each} needs {missing}\n" for each in names)
     released = python("-m", "engine.commands.release_policy")
     assert released.returncode == 2
     begins, needs = "engine.commands.release_policy: error: ", f"engine.commands.release_policy needs {missing}\n"

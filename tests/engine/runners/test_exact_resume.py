@@ -20,7 +20,7 @@ SHORT = ("--burnin", "200", "--batch-size", "128", "--sync-every", "7", "--seed"
          "--replay-ratio", "4", "--checkpoint-replay", "--buffer-size", "2000")  # fmt: skip
 GAMES = {  # with --no-amp, because what is faster is measured anew
     "mario": ("--parallel-envs", "8", "--epsilon-steps", "2000", "--start-states", "0.5", "--no-amp"),
-    "mario with a guide": (
+    "mario on a way": (
         "--parallel-envs",
         "8",
         "--epsilon-steps",

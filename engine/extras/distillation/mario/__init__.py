@@ -1,2 +1,2 @@
 """Searches in the emulator for actions that lead Mario to the flag. Distillations learn from them (`searched_task`),
-and runs with `--guide` are guided by them (`guide`)."""
+and episodes of runs with `--guide` begin on these ways (`ways`)."""

@@ -3,8 +3,7 @@
 A plan is a sequence of actions. `continuation` finds out what to do from a state before a mistake: it tries what a way
 to the flag does at that place, then the same a little earlier or later and with random changes, and takes what works
 and follows the way the longest. So similar states get similar answers; random plans would contradict each other.
-`repaired` applies it until a way leads to the flag from another start. `engine.extras.distillation.mario.ways` finds
-the way itself.
+`engine.extras.distillation.mario.ways` finds the way itself.
 
 Finds actions that lead from a state to the flag, by exploring from an archive of states (Go-Explore, Ecoffet et al.
 2021, arXiv:2004.12919).
@@ -132,10 +131,6 @@ _SHIFTS = sorted(range(-10, 11), key=abs)
 """Environment steps by which a continuation follows the way earlier or later, the smallest first."""
 _CHANGED_ONCE = 44
 """Continuations up to this one differ from a shifted way in one place, the others in two."""
-_MENDS = 40
-"""Mistakes after which a way is not repaired for a start."""
-_BACK, _AHEAD = (16, 32, 64, 128), 30
-"""Environment steps before a mistake at which a repaired way differs first, and that must be survived after it."""
 
 
 @dataclass(frozen=True)
@@ -185,29 +180,9 @@ class PlanSearch:
         """Actions [steps] as a way, with the places that it passes from the first of the starts from which it leads to
         the flag; None if there is no such start."""
         for start in starts:
-            states, cleared = self._follow(actions, start)
+            places, cleared = self._follow(actions, start)
             if cleared:
-                places = np.array([place for _, place, _ in states])
-                return Way(actions, places[:, 0], places[:, 1])
-        return None
-
-    def repaired(self, way: Way, start: LaneState, stopped: Callable[[], bool]) -> NDArray[np.int64] | None:
-        """Actions [steps] to the flag from another start than the way's; None if none were found or it was stopped."""
-        actions, mends = way.actions, 0
-        while not stopped():
-            states, cleared = self._follow(actions, start)
-            if cleared:
-                return actions[: len(states)]
-            end, mends = len(states), mends + 1
-            for back in _BACK if mends <= _MENDS else ():
-                at = max(0, end - back)
-                gained = states[-1][2] - states[at][2]
-                plan = self.continuation(states[at][0], way, end - at + _AHEAD, gained + 1)
-                if plan is not None:
-                    actions = np.concatenate((actions[:at], plan))
-                    break
-            else:
-                return None
+                return Way(actions, *np.array(places).T)
         return None
 
     def continuation(self, state: LaneState, way: Way, steps: int, at_least: float) -> NDArray[np.int64] | None:
@@ -235,20 +210,17 @@ class PlanSearch:
             trials.close()
         self._alone.close()
 
-    def _follow(
-        self, actions: NDArray[np.int64], start: LaneState
-    ) -> tuple[list[tuple[LaneState, tuple[int, int], float]], bool]:
-        """Follow actions [steps] from a start to the flag, the first mistake, or the last of them. Returns state, area
-        and x, and pixels gained before each step; and whether the flag was reached."""
-        states, gained = [], 0.0
+    def _follow(self, actions: NDArray[np.int64], start: LaneState) -> tuple[list[tuple[int, int]], bool]:
+        """Follow actions [steps] from a start to the flag, the first mistake, or the last of them. Returns area and x
+        before each step, and whether the flag was reached."""
+        places = []
         self._alone.load_lane(0, start)
         for action in actions:
-            states.append((self._alone.lane_state(0), self._place(), gained))
+            places.append(self._place())
             step = self._alone.step(np.array([action]))
-            gained += float(self._alone.book[0, rules.STEP_PROGRESS])
             if step.terminated[0] or step.truncated[0]:
-                return states, bool(step.success[0])
-        return states, False
+                return places, bool(step.success[0])
+        return places, False
 
     def variants(
         self, actions: NDArray[np.int64], at: int, steps: int, random: np.random.Generator

@@ -8,11 +8,7 @@ environment steps is a mistake like death: how long Mario has stood still can't 
 In the cache a file `$XDG_CACHE_HOME/mario-tui/ways/STAGE-DIGEST.json` (or `~/.cache`) is a list of actions. Whoever
 reads it must play them to see whether they still lead to a flag.
 
-Guided episodes: they begin with actions of a way to the flag that a search has found, then the agent takes over.
-
-So the agent plays in all parts of a stage from the beginning, from states to which its own starts lead (jump-start
-reinforcement learning, Uchendu et al. 2023, arXiv:2204.02372). The replay also holds the ways themselves, as it would
-hold the games of an expert.
+`begin_on_ways` lets a share of a run's episodes begin at states of a way (`--guide`).
 """
 
 from __future__ import annotations
@@ -22,11 +18,8 @@ import hashlib
 import itertools
 import json
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +28,15 @@ from engine.config.run_config import RunConfig
 from engine.envs.lanes import Lanes
 from engine.errors import UserError
 from engine.extras.distillation.mario.plan_search import PLANS, Archive, PlanSearch, Way
-from engine.games.mario.actions import HALFWAY, STAGES, stages_of
+from engine.games.mario import rules
+from engine.games.mario.actions import STAGES, stages_of
 from engine.games.mario.factory import make_task
 from engine.games.mario.lanes import LaneState, MarioLanes
 from engine.games.mario.options import options_of
+from engine.games.mario.start_states import place_of
 from engine.games.mario.task import MarioTask
 from engine.runtime.files import private_folder, write_if_possible
 from engine.runtime.formats import read_json
-from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, restore_generator, stored_array
 from engine.runtime.threads import thread_budget
 
 _MAX_BYTES = 1_000_000
@@ -253,13 +247,7 @@ def way_to_flag(
 
     Raises `UserError` if there seems to be none.
     """
-    return _way(stage, task, search, list(starts_of(dataclasses.replace(task, stage=stage), rom).values()), stopped)
-
-
-def _way(
-    stage: str, task: MarioTask, search: PlanSearch, starts: Sequence[LaneState], stopped: Callable[[], bool]
-) -> Way | None:
-    """`way_to_flag` from these starts."""
+    starts = starts_of(dataclasses.replace(task, stage=stage), rom)
     cache = WayCache(stage, task, search.seed)
     known = cache.load()
     way = None if known is None else search.way_of(known, starts)
@@ -274,187 +262,70 @@ def _way(
     return way
 
 
-def ways_to_flag(
-    stage: str, task: MarioTask, search: PlanSearch, *, rom: Path | None, stopped: Callable[[], bool]
-) -> dict[int, NDArray[np.int64]]:
-    """Actions [steps] to the flag for each start (`start_of`) from which the way of `way_to_flag` could be repaired."""
-    starts = starts_of(dataclasses.replace(task, stage=stage), rom)
-    way = _way(stage, task, search, list(starts.values()), stopped)
-    if way is None:
-        return {}
-    repaired: dict[int, NDArray[np.int64]] = {}
-    for number, (start, state) in enumerate(starts.items()):
-        search.on_progress(f"ways from {len(repaired)} of the first {number} of {len(starts)} starts")
-        actions = search.repaired(way, state, stopped)
-        if actions is not None:
-            repaired[start] = actions
-    return repaired
-
-
-def start_of(ram: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """A number for the start of each lane [lanes] whose episode has just begun: the CRC-32 of its work RAM, uint8
-    [lanes, 2048]. The game's counters would not do: some starts share them."""
-    return np.array([zlib.crc32(memory) for memory in ram], np.int64)
-
-
-def starts_of(task: MarioTask, rom: Path | None = None) -> dict[int, LaneState]:
-    """The states at which episodes begin, by `start_of`: one for each number of no-ops."""
+def starts_of(task: MarioTask, rom: Path | None = None) -> list[LaneState]:
+    """The states at which episodes begin: one for each number of no-ops."""
     env = MarioLanes(task, task.starts, rom=rom)
     env.spread_starts()
     env.reset()
-    starts = {start: env.lane_state(lane) for lane, start in enumerate(start_of(env.emulator.ram).tolist())}
+    starts = [env.lane_state(lane) for lane in range(task.starts)]
     env.close()
     return starts
 
 
-Ways = Mapping[tuple[int, int], NDArray[np.int64]]
-"""Actions [steps] to the flag for each stage, an index of `STAGES`, and each of its starts (`start_of`)."""
-Search = Callable[..., Ways]
-
 _REPORT_EVERY_S = 20.0
 """Between two lines of the log that tell how far a search is."""
-_NOOPS = "noops"
-"""In checkpoints: the no-op frames of the starts whose ways were searched, `noop_min` and `noop_max`; with halfway
-starts also whether ways were searched from there, and from the stage's beginning."""
-WAY = "way_from"
-"""In checkpoints: before the numbers of a way's stage and start."""
 
 
-class WayGuide:
-    """Follows ways to the flag; see `engine.envs.lanes`.
+def begin_on_ways(
+    config: RunConfig, lanes: Lanes, *, stopped: Callable[[], bool], log: Callable[[str], object]
+) -> None:
+    """For a run with the option `guide`: search a way to the flag of each stage, which takes half a minute or so, and
+    let its share of the episodes begin on these ways. A checkpoint's lanes know them already.
 
-    Args:
-        env: the lanes.
-        share: of the episodes that are guided.
-        seed: of the choice of these episodes, and of how far each is guided.
-        search: finds the ways; see `search_ways`.
-    """
-
-    def __init__(
-        self, env: MarioLanes, *, share: float, seed: int | np.random.SeedSequence, search: Search | None = None
-    ) -> None:
-        self.ways: Ways = {}
-        """Episodes that begin at other starts are not guided."""
-        self._env, self._share, self._search = env, share, search
-        self._random = np.random.default_rng(seed)
-        self._played = np.zeros(env.lanes, np.int64)  # [lanes], environment steps of the episode
-        self._until = np.full(env.lanes, -1, np.int64)  # [lanes], the first that is the agent's; -1: not drawn yet
-        self._starts = np.zeros((env.lanes, 2), np.int64)  # [lanes, 2], stage and start of the episode
-        kinds = [env.task.halfway_starts > 0, env.task.halfway_starts < 1] if env.task.halfway_starts else []
-        self._noops = np.array([env.task.noop_min, env.task.noop_max, *kinds], np.int64)
-
-    def find_ways(self, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> None:
-        """Search the ways, unless `load_state` has restored them."""
-        if self._search is not None and not self.ways:
-            self.ways = self._search(stopped=stopped, log=log)
-
-    @property
-    def guided(self) -> NDArray[np.bool_]:
-        """Lanes [lanes] whose episode began with actions of a way."""
-        return self._until > 0
-
-    @property
-    def leads(self) -> NDArray[np.bool_]:
-        """Lanes [lanes] in which the action that was chosen last is that of a way."""
-        return self._played <= self._until
-
-    def lead(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The actions [lanes] that are carried out: the agent's, or those of the way in lanes that are still guided."""
-        self._begin(self._until < 0)
-        led = actions.copy()
-        for lane in np.flatnonzero(self._played < self._until).tolist():
-            led[lane] = self._way(lane)[self._played[lane]]
-        self._played += 1
-        return led
-
-    def end(self, ended: NDArray[np.bool_]) -> None:
-        """Forget the episodes that `ended` [lanes]."""
-        self._played[ended], self._until[ended] = 0, -1
-
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """State for a checkpoint: JSON values and arrays. Includes the ways, which may have taken minutes to find."""
-        arrays = {"played": self._played, "until": self._until, "starts": self._starts}
-        ways = {f"{WAY}.{stage}.{start}": way for (stage, start), way in self.ways.items()}
-        return dict(self._random.bit_generator.state), {**arrays, **ways, _NOOPS: self._noops}
-
-    def begin_unguided(self) -> None:
-        """Leave the episodes in progress to the agent: those of a checkpoint without a guide."""
-        self._until[:] = 0
-
-    def load_state(self, random: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Load a `state`. Raises `ValueError` if it can't be one."""
-        ways: dict[tuple[int, int], NDArray[np.int64]] = {}
-        for name in arrays:
-            kind, *start = name.split(".")
-            if kind == WAY:
-                stage, number = map(int, start)
-                ways[stage, number] = stored_array(arrays, name, (None,), np.int64)
-                check_numbers(name, ways[stage, number], 0, self._env.actions - 1)
-        lanes = self._env.lanes
-        played, until = (stored_array(arrays, name, (lanes,), np.int64) for name in ("played", "until"))
-        starts = stored_array(arrays, "starts", (lanes, 2), np.int64)
-        if _NOOPS in arrays and not np.array_equal(stored_array(arrays, _NOOPS, (None,), np.int64), self._noops):
-            ways = {}  # of other starts
-        if not ways:  # they will be searched again; meanwhile nothing leads the episodes in progress
-            until = np.minimum(until, 0)
-        lengths = [len(ways.get((stage, start), ())) for stage, start in starts.tolist()]
-        check_numbers("played", played, 0, LARGEST_COUNT)
-        check_numbers("until", until, -1, LARGEST_COUNT)
-        check_numbers("until beyond a way", until - lengths, -LARGEST_COUNT, 0)
-        restore_generator(self._random, random)
-        self.ways = ways
-        self._played[:], self._until[:], self._starts[:] = played, until, starts
-
-    def _begin(self, which: NDArray[np.bool_]) -> None:
-        """Draw how far the new episodes in the lanes `which` [lanes] are guided."""
-        if not which.any():
-            return
-        self._starts[which] = np.stack((self._env.stages[which], start_of(self._env.emulator.ram[which])), 1)
-        for lane in np.flatnonzero(which).tolist():
-            is_guided, length = self._random.random() < self._share, len(self._way(lane))
-            self._until[lane] = self._random.integers(1, length + 1) if is_guided and length else 0
-
-    def _way(self, lane: int) -> NDArray[np.int64]:
-        stage, start = self._starts[lane].tolist()
-        return self.ways.get((stage, start), np.empty(0, np.int64))
-
-
-def guide_of_run(config: RunConfig, lanes: Lanes, seed: np.random.SeedSequence) -> WayGuide:
-    """Return the guide of a run with the option `guide`."""
+    Raises `UserError` if a stage seems to have none."""
     assert isinstance(lanes, MarioLanes)
-    return WayGuide(lanes, share=options_of(config).guide, seed=seed, search=partial(search_ways, config))
-
-
-def search_ways(config: RunConfig, *, stopped: Callable[[], bool], log: Callable[[str], object]) -> Ways:
-    """Ways for all stages of a run; none if `stopped`. Raises `UserError` if a stage seems to have none."""
-    options, task = options_of(config), make_task(config)
+    if lanes.has_ways:
+        return
+    options = options_of(config)
+    # from one start: the run itself learns what the others need
+    task = dataclasses.replace(make_task(config), noop_max=0, random_phase=False, halfway_starts=0.0, sticky=0.0)
     rom = None if options.rom is None else Path(options.rom)
     search = PlanSearch(task, seed=0, threads=thread_budget(PLANS).lane_threads, rom=rom)
-    found: dict[tuple[int, int], NDArray[np.int64]] = {}
+    states: dict[int, bytes] = {}
     next_report = time.monotonic() + _REPORT_EVERY_S
 
     def report(text: str) -> None:
         nonlocal next_report
         if time.monotonic() >= next_report:
             next_report = time.monotonic() + _REPORT_EVERY_S
-            log(f"{place}: {text}")
+            log(f"{stage}: {text}")
 
     search.on_progress = report
     try:
-        for stage, share in itertools.product(stages_of(options.stage), (0, 1)):
-            halfway = task.halfway_starts if HALFWAY[stage] else 0
-            if (halfway if share else 1 - halfway) == 0:
-                continue
-            place = f"{stage}, from halfway" if share else stage
-            log(f"searching ways to the flag of {place} for --guide; this may take some minutes")
-            part = dataclasses.replace(task, stage=stage, halfway_starts=share)
-            ways = ways_to_flag(stage, part, search, rom=rom, stopped=stopped)
-            if stopped():
-                return {}  # not a part of them, which a resumed run would take for all
-            log(f"{place}: found ways from {len(ways)} of {task.starts} starts")
-            found |= {(STAGES.index(stage), start): way for start, way in ways.items()}
+        for stage in stages_of(options.stage):
+            log(f"searching a way to the flag of {stage} for --guide; this may take some minutes")
+            part = dataclasses.replace(task, stage=stage)
+            way = way_to_flag(stage, part, search, rom=rom, stopped=stopped)
+            if way is None or stopped():
+                return  # without a part of the ways, which a resumed run would take for all
+            states |= states_along(way.actions, part, rom)
+            log(f"{stage}: found a way of {way.actions.size} steps")
     except UserError as error:
         raise UserError(f"--guide: {error}") from None
     finally:
         search.close()
-    return found
+    lanes.begin_on_ways(states)
+
+
+def states_along(actions: NDArray[np.int64], task: MarioTask, rom: Path | None = None) -> dict[int, bytes]:
+    """Saved consoles where Mario stands on a way, actions [steps] from the first start of a task: the first of each
+    place (`place_of`)."""
+    env = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
+    env.reset()
+    states: dict[int, bytes] = {}
+    for action in actions[:-1]:  # the last one ends the episode
+        env.step(np.array([action]))
+        if rules.stands(env.emulator.ram)[0]:
+            states.setdefault(int(place_of(env.emulator.ram)[0]), env.emulator.save(0))
+    env.close()
+    return states

@@ -7,17 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.config.reading import make_config
 from engine.extras.distillation.mario.plan_search import STUCK_STEPS, PlanSearch, Trials, Way
 from engine.extras.distillation.mario.ways import (
     WayAdaptation,
     WayCache,
     find_way,
-    search_ways,
     starts_of,
-    ways_to_flag,
+    way_to_flag,
 )
-from engine.games.mario.factory import make_task
 from engine.games.mario.lanes import LaneState, MarioLanes
 from engine.games.mario.task import MarioTask
 from tests.support.games.mario import INTO_GOOMBA, RIGHT_B, TASK, running
@@ -47,7 +44,7 @@ def test_a_way_knows_where_mario_advances() -> None:
 
 @pytest.mark.long
 def test_pauses_are_removed_from_a_way() -> None:
-    starts, pause = list(starts_of(TASK).values()), 10
+    starts, pause = starts_of(TASK), 10
     search = PlanSearch(TASK, seed=0, threads=1)
     way = find_way(search, "1-1", starts)
     assert way is not None
@@ -60,7 +57,7 @@ def test_pauses_are_removed_from_a_way() -> None:
 
 def test_what_leads_to_no_flag_is_no_way() -> None:
     search = PlanSearch(TASK, seed=0, threads=1)
-    assert search.way_of(np.full(2 * INTO_GOOMBA, RIGHT_B), list(starts_of(TASK).values())) is None
+    assert search.way_of(np.full(2 * INTO_GOOMBA, RIGHT_B), starts_of(TASK)) is None
     search.close()
 
 
@@ -97,45 +94,27 @@ def test_a_search_finds_ways_from_halfway(tmp_path: Path, monkeypatch: pytest.Mo
     assert_ways(task, at_least=2, monkeypatch=monkeypatch, cache=tmp_path)
 
 
-@pytest.mark.long
-def test_a_guide_has_ways_from_both_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = make_config({"game": "mario", "guide": 0.5, "halfway_starts": 0.5, "noop_max": 1})
-    said = list[str]()
-    ways = search_ways(config, stopped=lambda: False, log=said.append)
-    starts = [
-        *starts_of(make_task(config.changed(halfway_starts=0.0))),
-        *starts_of(make_task(config.changed(halfway_starts=1.0))),
-    ]
-    assert ways.keys() == {(0, start) for start in starts} and len(ways) == 4
-    assert "1-1, from halfway: found ways from 2 of 2 starts" in said
-
-
 def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     search, told = PlanSearch(task, seed=0, threads=2), list[str]()
     search.on_progress = told.append
-    ways = ways_to_flag(task.stage, task, search, rom=None, stopped=lambda: False)
-    assert len(ways) >= at_least
-    assert told[0] == "looking for a way" and told[-1].endswith(
-        f"of the first {task.starts - 1} of {task.starts} starts"
-    )
+    way = way_to_flag(task.stage, task, search, rom=None, stopped=lambda: False)
+    assert way is not None and told[0] == "looking for a way"
     starts = starts_of(task)
-    assert len(starts) == task.starts and ways.keys() <= starts.keys()
-    for start, way in ways.items():
-        assert clears(task, starts[start], way)
+    assert len(starts) == task.starts
+    assert sum(clears(task, start, way.actions) for start in starts) >= at_least
     search.close()
     search = PlanSearch(task, seed=0, threads=1)  # with the way in the cache
-    again = ways_to_flag(task.stage, task, search, rom=None, stopped=lambda: False)
+    again = way_to_flag(task.stage, task, search, rom=None, stopped=lambda: False)
     search.close()
-    assert {start: way.tolist() for start, way in again.items()} == {start: way.tolist() for start, way in ways.items()}
+    assert again is not None and again.actions.tolist() == way.actions.tolist()
 
 
 @pytest.mark.long
 def test_a_way_leads_to_the_flag_from_most_starts() -> None:
     """In 6-4 fire bars are elsewhere at each start."""
     task = MarioTask(stage="6-4", noop_max=5)
-    starts = list(starts_of(task).values())
+    starts = starts_of(task)
     search = PlanSearch(task, seed=0, threads=2)
     way = find_way(search, "6-4", starts)
     search.close()
@@ -145,7 +124,7 @@ def test_a_way_leads_to_the_flag_from_most_starts() -> None:
 def test_a_search_stops_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     search = PlanSearch(TASK, seed=0, threads=1)
-    assert ways_to_flag("8-1", TASK, search, rom=None, stopped=lambda: True) == {}
+    assert way_to_flag("8-1", TASK, search, rom=None, stopped=lambda: True) is None
     search.close()
     assert not any(tmp_path.rglob("*.json"))
 

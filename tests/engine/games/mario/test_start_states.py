@@ -84,7 +84,7 @@ def test_compiled_and_reference_steppers_begin_at_the_same_states() -> None:
         console, TASK, other.book, stage_starts("native", TASK.stages, whole_game=False), restart=True
     )
     other._stepper = stepper
-    other._own_starts = StartStates(console, stepper, first=1, share=0.5, seed=4)
+    other._own_starts = StartStates(console, stepper, first=1, reached=0.5, guided=0.0, seed=4)
     assert np.array_equal(one.reset(), other.reset())
     from_stored = 0
     for first, second in zip(walk(one, 350), walk(other, 350), strict=True):
@@ -141,9 +141,56 @@ def test_states_before_places_where_many_die_are_drawn_more_often() -> None:
     places = own._places.keys
     hard = sorted(places)[len(places) // 2]
     own._deaths[:], own._died = hard, own._deaths.size
-    weights = dict(zip(places, own._weights().tolist(), strict=True))
+    weights = dict(zip(places, own._weights(np.array(places)).tolist(), strict=True))
     before = [place for place in places if hard - 5 <= place <= hard]
     assert min(weights[place] for place in before) > 100 * max(weights[p] for p in places if p not in before)
+
+
+def on_a_way(guided: float, reached: float = 0.0) -> MarioLanes:
+    """Lanes that know states of a way, and then have played for a while."""
+    env = MarioLanes(TASK, 8, seed=4, start_states=reached, guided=guided)
+    env.reset()
+    one = MarioLanes(TASK, 1, seed=4)
+    one.reset()
+    states = dict[int, bytes]()
+    for _ in range(20):
+        one.step(np.array([3]))
+        states[int(place_of(one.emulator.ram)[0])] = one.emulator.save(0)
+    assert len(states) > 2 and not env.has_ways
+    env.begin_on_ways(states)
+    assert env.has_ways
+    play(env, 400)
+    return env
+
+
+@pytest.mark.parametrize(("guided", "reached"), [(0.5, 0.0), (0.3, 0.2)])
+def test_episodes_begin_on_a_way_and_where_earlier_ones_were_as_often_as_asked(guided: float, reached: float) -> None:
+    env = on_a_way(guided, reached)
+    own = env._own_starts
+    assert own is not None
+    choices, keys = env._stepper.start_choices[0], [0, *own._places.keys]  # the stage's own start is the first
+    on_way = np.array([keys[choice] < 0 for choice in choices])
+    assert np.isclose(on_way.mean(), guided, atol=0.02)
+    assert np.isclose((choices == 0).mean(), 1 - guided - reached, atol=0.02)
+    assert any(key > 0 for key in keys) == (reached > 0)
+    from_way = sum(int((~step.from_start).sum()) for step in walk(env, 100))
+    assert from_way > 0
+
+
+def test_saved_lanes_continue_on_a_way() -> None:
+    env = on_a_way(0.3, 0.2)
+    again = MarioLanes(TASK, 8, seed=4, start_states=0.2, guided=0.3)
+    again.load_state(env.state())
+    assert again.has_ways
+    for first, second in zip(walk(env, 200, 1), walk(again, 200, 1), strict=True):
+        assert np.array_equal(first.frames, second.frames)
+    without = MarioLanes(TASK, 8, seed=4, start_states=0.2)
+    without.load_state(env.state())
+    play(without, 16)
+    own = without._own_starts
+    assert own is not None
+    ways = {1 + row for row, key in enumerate(own._places.keys) if key < 0}
+    assert ways and not ways & set(without._stepper.start_choices[0].tolist())
 
 
 def damaged(name: str, state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -212,6 +259,7 @@ def test_a_curriculum_and_evaluations_begin_at_the_true_starts() -> None:
 
 @pytest.mark.parametrize("options", [{"emulator": "nes-py"}, {"stage": "game"}])
 def test_they_are_refused_where_they_can_not_work(options: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="must be 0 with --emulator nes-py") as caught:
-        RunConfig.of(start_states=0.5, **options)
-    assert caught.value.field == "start_states"
+    for name in ("start_states", "guide"):
+        with pytest.raises(ConfigError, match="must be 0 with --emulator nes-py") as caught:
+            RunConfig.of(**{name: 0.5}, **options)
+        assert caught.value.field == name
