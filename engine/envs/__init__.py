@@ -1,1 +1,1 @@
-"""What games are for those who play them: lanes, episodes, frame stacks, guides, curricula, games for `play`."""
+"""What games are for those who play them: lanes, episodes, frame stacks, curricula, games for `play`."""

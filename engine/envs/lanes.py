@@ -1,5 +1,5 @@
 """The interface of all environments for training: N games of one kind, stepped together; and what goes with them: a
-stack of frames, a curriculum and a guide.
+stack of frames, and a curriculum.
 
 A curriculum changes the tasks or the reward of a run as it makes progress. That is one number, its level: phase n is
 level n, counted from 0, and a fraction blends in the next phase. The coordinator of a run sets it (`Curriculum`), and

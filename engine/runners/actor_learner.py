@@ -48,7 +48,7 @@ def games_fit(config: RunConfig, checkpoint: Path) -> bool:
     with reading(checkpoint / ARRAYS_FILE):
         header, _ = safetensors_header(checkpoint / ARRAYS_FILE)
     names = header.keys() - {"__metadata__"}
-    led = any(name.startswith("guide") for name in names)  # by actions, in earlier versions
+    led = any(name == "guided" or name.startswith("guide.") for name in names)  # by actions, in earlier versions
     return unchanged(config, checkpoint, *options) and bool(names) and not led
 
 
@@ -118,7 +118,8 @@ class ActorLearner:
         else:
             self.learner.replay.end_episodes()
             self._log(
-                "starting new games: the checkpoint has none of this task with as many lanes and the same options"
+                "starting new games: the checkpoint has none of this task with as many lanes and the same options "
+                "(or a guide of an earlier version led them)"
             )
 
     def search_ways(self, *, stopped: Callable[[], bool]) -> None:

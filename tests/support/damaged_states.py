@@ -89,7 +89,7 @@ class Games:
             from engine.extras.distillation.mario.ways import states_along
 
             assert isinstance(env, MarioLanes)
-            env.begin_on_ways(states_along(np.full(40, 3), env.task))
+            env.begin_on_ways(states_along(np.full(40, 3), env.task, noops=0))
         self._random = torch.Generator().manual_seed(3)
         self._network = AfterstateQNetwork(env.spec.frame_shape) if config.game == "tetris" else None
         spec = env.spec

@@ -118,8 +118,8 @@ class Mario(Game):
         if options.guide and options.curriculum:
             reason = f"must be 0 with --curriculum, whose stages it would not follow, got {options.guide:g}"
             raise ConfigError("guide", reason)
-        if options.start_states + options.guide > MOST_STORED:
-            most = MOST_STORED - options.start_states
+        most = round(MOST_STORED - options.start_states, 9)
+        if options.guide > most:
             raise ConfigError(
                 "guide", f"must be at most {most:g} with --start-states {options.start_states:g}, got {options.guide:g}"
             )

@@ -21,7 +21,7 @@ from engine.games.mario.task import Stepper
 from engine.runtime.stored_arrays import LARGEST_COUNT, check_numbers, stored_array
 
 CAPACITY = 1024
-"""Maximum number of stored states; a stage has 30 to 100 places."""
+"""Maximum number of stored states of each kind; a stage has 30 to 100 places."""
 _SURVIVED = 20
 """Environment steps that Mario must survive after a state before it is stored, so that none is hopeless."""
 _DEATHS = 500
@@ -116,7 +116,7 @@ class StartStates:
         if key in self._places.keys:
             row = self._places.keys.index(key)
             self._places.states[row] = state
-        elif len(self._places.keys) < CAPACITY:
+        elif sum((other < 0) == (key < 0) for other in self._places.keys) < CAPACITY:
             row = len(self._places.keys)
             self._places.keys.append(key)
             self._places.states.append(state)
@@ -129,12 +129,13 @@ class StartStates:
         starts = self._true_starts * -(-_DRAWN // len(self._true_starts))
         keys = np.array(self._places.keys, np.int64)
         random = np.random.default_rng((self._seed, self._steps))
-        true_share, drawn = 1 - self._reached - self._guided, []
-        for share, rows in ((self._reached, np.flatnonzero(keys >= 0)), (self._guided, np.flatnonzero(keys < 0))):
-            if share and rows.size:
-                weights = self._weights(np.where(keys[rows] < 0, ~keys[rows], keys[rows]))
-                drawn += random.choice(rows, round(len(starts) * share / true_share), p=weights).tolist()
-        starts = starts + [self._first + row for row in drawn]
+        kinds = ((self._reached, np.flatnonzero(keys >= 0)), (self._guided, np.flatnonzero(keys < 0)))
+        stored = [(share, rows) for share, rows in kinds if share and rows.size]
+        true_starts = len(starts)
+        for share, rows in stored:
+            count = max(1, round(true_starts * share / (1 - sum(share for share, _ in stored))))
+            weights = self._weights(np.where(keys[rows] < 0, ~keys[rows], keys[rows]))
+            starts = starts + (self._first + random.choice(rows, count, p=weights)).tolist()
         self._stepper.start_choices = np.tile(np.array(starts, np.int64), (self._console.lanes, 1))
 
     def _weights(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -160,8 +161,9 @@ class StartStates:
         """Load a `state` of a stepper with `first` start states of its own. Raises `ValueError` if it can't be one."""
         places = stored_array(state, "start_places", (None,), np.int64).tolist()
         states = _split(stored_array(state, "start_states", (None,), np.uint8), len(places))
-        if len(places) > CAPACITY or len(set(places)) != len(places):
+        if len(places) > 2 * CAPACITY or len(set(places)) != len(places):
             raise ValueError("the stored start states are damaged")
+        check_numbers("start_places", np.array(places, np.int64), -LARGEST_COUNT, LARGEST_COUNT)
         counts = stored_array(state, "start_counts", (2,), np.int64)
         check_numbers("start_counts", counts, 0, LARGEST_COUNT)
         deaths = stored_array(state, "start_deaths", (_DEATHS,), np.int64)

@@ -1,7 +1,7 @@
 """Finds ways to the flag of a stage: in the user's cache, or by a search, which takes minutes.
 
-The search looks for one way that works from as many starts as possible: one answer for all of them is what a network
-learns easily. A way is explored from one start (plan_search.py) and then changed wherever
+For a distillation the search looks for one way that works from as many starts as possible: one answer for all of them
+is what a network learns easily. A way is explored from one start (plan_search.py) and then changed wherever
 it fails from another. Pauses that it does not need are removed. While this goes on, standing still for a few
 environment steps is a mistake like death: how long Mario has stood still can't be seen, so it can't be learned.
 
@@ -55,7 +55,7 @@ class WayCache:
 
     def __init__(self, stage: str, task: MarioTask, seed: int) -> None:
         asked = [_SEARCH, task.action_names, task.frame_skip, task.noop_min, task.noop_max, seed]
-        asked += ["strokes"] * task.swim_strokes + ["halfway"] * (task.halfway_starts > 0)
+        asked += ["strokes"] * task.swim_strokes
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
         self._file = private_folder("CACHE", "ways") / f"{stage}-{digest}.json"
         self._actions = len(task.action_names)
@@ -279,10 +279,11 @@ _REPORT_EVERY_S = 20.0
 def begin_on_ways(
     config: RunConfig, lanes: Lanes, *, stopped: Callable[[], bool], log: Callable[[str], object]
 ) -> None:
-    """For a run with the option `guide`: search a way to the flag of each stage, which takes half a minute or so, and
+    """For a run with the option `guide`: search a way to the flag of each stage, which takes seconds to minutes, and
     let its share of the episodes begin on these ways. A checkpoint's lanes know them already.
 
-    Raises `UserError` if a stage seems to have none."""
+    Raises `UserError` if a stage seems to have none.
+    """
     assert isinstance(lanes, MarioLanes)
     if lanes.has_ways:
         return
@@ -303,12 +304,12 @@ def begin_on_ways(
     search.on_progress = report
     try:
         for stage in stages_of(options.stage):
-            log(f"searching a way to the flag of {stage} for --guide; this may take some minutes")
+            log(f"searching a way to the flag of {stage} for --guide; this may take minutes")
             part = dataclasses.replace(task, stage=stage)
             way = way_to_flag(stage, part, search, rom=rom, stopped=stopped)
             if way is None or stopped():
                 return  # without a part of the ways, which a resumed run would take for all
-            states |= states_along(way.actions, part, rom)
+            states |= states_along(way.actions, part, options.noop_max, rom)
             log(f"{stage}: found a way of {way.actions.size} steps")
     except UserError as error:
         raise UserError(f"--guide: {error}") from None
@@ -317,15 +318,29 @@ def begin_on_ways(
     lanes.begin_on_ways(states)
 
 
-def states_along(actions: NDArray[np.int64], task: MarioTask, rom: Path | None = None) -> dict[int, bytes]:
-    """Saved consoles where Mario stands on a way, actions [steps] from the first start of a task: the first of each
-    place (`place_of`)."""
-    env = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
-    env.reset()
+def states_along(actions: NDArray[np.int64], task: MarioTask, noops: int, rom: Path | None = None) -> dict[int, bytes]:
+    """Saved consoles of a way, actions [steps] from the first start of a task, by place (`place_of`): for each place
+    the first in which Mario stands or swims, and lives on if no button is pressed for `noops` frames."""
+    task = dataclasses.replace(task, stall_steps=0)
+    way = MarioLanes(task, 1, restart=False, rom=rom, draws=False)
+    way.reset()
+    passed: list[tuple[int, LaneState]] = []
+    for action in actions:
+        step = way.step(np.array([action]))
+        if step.terminated[0] or step.truncated[0]:
+            break
+        if rules.stands(way.emulator.ram)[0]:
+            passed.append((int(place_of(way.emulator.ram)[0]), way.lane_state(0)))
+    way.close()
+    trial = MarioLanes(task, len(passed), restart=False, rom=rom, draws=False)
+    for lane, (_, state) in enumerate(passed):
+        trial.load_lane(lane, state)
+    died = np.zeros(len(passed), np.bool_)
+    for _ in range(-(-noops // task.frame_skip)):
+        died |= trial.step_buttons(np.zeros(len(passed), np.uint8)).terminated
+    trial.close()
     states: dict[int, bytes] = {}
-    for action in actions[:-1]:  # the last one ends the episode
-        env.step(np.array([action]))
-        if rules.stands(env.emulator.ram)[0]:
-            states.setdefault(int(place_of(env.emulator.ram)[0]), env.emulator.save(0))
-    env.close()
+    for dies, (place, state) in zip(died.tolist(), passed, strict=True):
+        if not dies:
+            states.setdefault(place, state.console)
     return states

@@ -89,11 +89,6 @@ def test_a_search_finds_the_right_turns_of_a_maze(tmp_path: Path, monkeypatch: p
     )
 
 
-def test_a_search_finds_ways_from_halfway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = MarioTask(stage="4-3", halfway_starts=1, noop_max=1)
-    assert_ways(task, at_least=2, monkeypatch=monkeypatch, cache=tmp_path)
-
-
 def assert_ways(task: MarioTask, *, at_least: int, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     search, told = PlanSearch(task, seed=0, threads=2), list[str]()

@@ -182,8 +182,11 @@ def test_saved_lanes_continue_on_a_way() -> None:
     again = MarioLanes(TASK, 8, seed=4, start_states=0.2, guided=0.3)
     again.load_state(env.state())
     assert again.has_ways
+    from_way = 0
     for first, second in zip(walk(env, 200, 1), walk(again, 200, 1), strict=True):
         assert np.array_equal(first.frames, second.frames)
+        from_way += int((~first.from_start).sum())
+    assert from_way > 0
     without = MarioLanes(TASK, 8, seed=4, start_states=0.2)
     without.load_state(env.state())
     play(without, 16)
@@ -194,12 +197,15 @@ def test_saved_lanes_continue_on_a_way() -> None:
 
 
 def damaged(name: str, state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    name, what = name.split()[0], name
     array = state[name].copy()
-    match name:
+    match what:
         case "start_states" | "start_candidates":
             array[5000] ^= 1
         case "start_places":
             array[1] = array[0]
+        case "start_places far away":
+            array[1] = -(2**63)
         case "start_choices":
             array[0] = 10_000
         case "start_counts":
@@ -217,6 +223,7 @@ def damaged(name: str, state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]
         ("start_states", "checksum differs"),
         ("start_candidates", "checksum differs"),
         ("start_places", "start states are damaged"),
+        ("start_places far away", "start_places must be between"),
         ("start_choices", "start_choices must be between 0 and"),
         ("start_counts", "start_counts must be between 0 and"),
         ("start_lanes", "ages of candidates must be between 0 and"),
