@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.reporting.reporter import Reporter
+    from engine.extras.reporting import Reporter
 
 __all__ = ["Reporter"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Reporter":
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from engine.reporting.reporter import Reporter
+    from engine.config.features import feature
 
-    return Reporter
+    return feature(name, f"{__name__}.{name}")

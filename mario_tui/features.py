@@ -53,8 +53,8 @@ COMMANDS = {
         f"{_OWN}.evaluate", "eval_parser", "CHECKPOINT", "clear rate and return over many episodes", is_daily=True
     ),
     "play": Command(
-        f"{_OWN}.play", "play_parser", "[CHECKPOINT]", "watch a policy; --human: play yourself; --record FILE",
-        is_daily=True,
+        "mario_tui.extras.play", "play_parser", "[CHECKPOINT]",
+        "watch a policy; --human: play yourself; --record FILE", is_daily=True, needs="engine.extras.playing",
     ),
     "sweep": Command(
         "mario_tui.extras.sweeps.command", "sweep_parser", "[...]",
@@ -77,7 +77,8 @@ COMMANDS = {
     ),
     "logs": Command(f"{_OWN}.follow", "follow_parser", "RUN", "print run.log; --follow", is_shared=True),
     "alerts": Command(
-        f"{_OWN}.alerts", "alerts_parser", "RUN|SWEEP", "what is wrong; --since T, --follow, --alert-command CMD"
+        "mario_tui.extras.alerts", "alerts_parser", "RUN|SWEEP",
+        "what is wrong; --since T, --follow, --alert-command CMD",
     ),
     "rename": Command(
         f"{_OWN}.folders", "folders_parser", "RUN NEW", "give a run or a sweep another name", is_shared=True

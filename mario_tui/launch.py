@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from engine.config.command_line import preset, without_effect
+from engine.config.features import place_of_feature
 from engine.config.fields import ConfigError, coerce
 from engine.config.game import options_with
 from engine.config.reading import as_given, carried_over, dependent_changes, load_toml, make_config, shown
@@ -189,6 +190,7 @@ def _plan_of_rank(rank: TorchrunRank, asked: Mapping[str, Any], resume: str | No
     accepted = [name for name, info in RUNNERS.items() if info.under_torchrun]
     if runner not in accepted:
         raise ConfigError("runner", f"must be {' or '.join(accepted)} under torchrun, got {runner}")
+    place_of_feature("torchrun", "torchrun")
     if (ranks := asked.get("num_processes", rank.ranks)) != rank.ranks:
         raise ConfigError("num_processes", f"must be {rank.ranks}, the number of torchrun's ranks, got {ranks}")
     asked = {**asked, "num_processes": rank.ranks}

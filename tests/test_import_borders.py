@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
         ("mario_tui", ("engine", "numpy", "msgspec")),
         ("mario_tui.environments", ("torch", "llvmlite", "textual", "rich")),
         ("mario_tui.policies", ("torch", "llvmlite", "textual", "rich")),
-        ("engine.reporting.reporter", ("torch", "llvmlite", "textual", "gymnasium", "tensorboard")),
+        ("engine.extras.reporting", ("torch", "llvmlite", "textual", "gymnasium", "tensorboard")),
         ("engine.runners.single", ("textual", "mario_tui", "gym", "nes_py")),
         ("engine.runners.apex", ("textual", "mario_tui", "gym", "nes_py", "ray")),
         ("engine.commands.evaluate", ("textual", "mario_tui", "gym", "nes_py")),

@@ -1,1 +1,1 @@
-"""Programs that `mario-tui eval`, `play`, sweeps and torchrun's ranks run in separate processes."""
+"""Programs that `mario-tui eval` and sweeps run in separate processes."""

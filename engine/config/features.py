@@ -14,6 +14,7 @@ from typing import Any
 from engine.errors import UserError
 
 FEATURES: Mapping[str, str] = {
+    "games that are played": "engine.extras.playing.play",
     "guide": "engine.extras.distillation.mario.ways:begin_on_ways",
     "gymnasium environments": "engine.extras.gymnasium_api",
     "distillation": "engine.extras.distillation.contract",
@@ -24,7 +25,9 @@ FEATURES: Mapping[str, str] = {
     "profiles": "engine.extras.profiling.profile",
     "ray": "engine.extras.ray.named_cluster",
     "ray actors": "engine.extras.ray.actors:RayActors",
+    "Reporter": "engine.extras.reporting:Reporter",
     "release of policies": "engine.extras.release.release_policy:main",
+    "torchrun": "engine.extras.torchrun",
     "trackio": "engine.extras.trackers.trackio:Trackio",
     "wandb": "engine.extras.trackers.wandb:WandB",
 }

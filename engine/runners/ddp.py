@@ -21,6 +21,7 @@ from engine import __version__
 from engine.agents.allreduce_dqn import AllreduceDQN, RankLostError
 from engine.agents.double_dqn import Losses
 from engine.buffers.memory import SharedMemory
+from engine.config.features import feature
 from engine.config.run_config import RunConfig
 from engine.config.runners import torchrun_rank
 from engine.runners.actor_learner import ActorLearner
@@ -32,7 +33,6 @@ from engine.runners.processes import LEAVE_S, LocalMembers, Role
 from engine.runners.rank import JOIN_S, PLAY, STOP, WAIT, Rank, RankJob, Rendezvous, join_ranks
 from engine.runners.shared_state import SharedState
 from engine.runners.start import Start, config_of_rank, env_steps_of
-from engine.runners.torchrun import TorchrunRanks
 from engine.runs.run import Run
 
 _EXPLAIN_S, _NAP_S = 2.0, 0.05
@@ -130,7 +130,9 @@ class Runner:
         begun_at = env_steps_of(resume_from)
         launched = torchrun_rank()
         self._ranks: Ranks = (
-            LocalRanks(run, config, link, mailbox) if launched is None else TorchrunRanks(launched, link)
+            LocalRanks(run, config, link, mailbox)
+            if launched is None
+            else feature("torchrun", "torchrun").TorchrunRanks(launched, link)
         )
         shared_state = self._ranks.shared_state
         level = curriculum_level_at(config, resume_from)

@@ -2,7 +2,7 @@
 the ranks agree before each iteration.
 
 Rank 0 is the coordinator (`engine.runners.ddp`). The others play on the same machine or under torchrun on any
-(`engine.runners.torchrun`). On one machine the ranks share a `SharedState`. On several, each has its own, and with each
+(`engine.extras.torchrun`). On one machine the ranks share a `SharedState`. On several, each has its own, and with each
 agreement rank 0's orders reach the others, and their counts and episodes reach rank 0.
 """
 

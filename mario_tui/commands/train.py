@@ -194,7 +194,7 @@ def run(arguments: list[str]) -> int:
         return 0
     if rank is not None and rank.index:
         folder = str(Path(plan.config.run_dir).resolve() / rank.name)
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "engine.commands.rank", folder])
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "engine.extras.torchrun.rank", folder])
     plan = replace(plan, annotation=given_annotation(options, plan.run))
     if options.log_format and not options.no_ui:
         raise UserError("--log-format needs --no-ui")

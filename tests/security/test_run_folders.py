@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from engine.buffers.memory import MappedMemory
-from engine.commands.play import Recording
 from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.host.client import HostProcess
@@ -198,6 +197,8 @@ def test_a_replay_in_files_is_not_mapped_through_links(name: str, links: Planted
 
 def test_what_a_runs_processes_write_replaces_links(links: PlantedLinks, tmp_path: Path) -> None:
     replay, part, arrays = tmp_path / "replay", tmp_path / "trace-1.part.json", tmp_path / "replay.safetensors"
+    from engine.extras.playing.play import Recording
+
     policy, video = tmp_path / ".best.safetensors.partial", tmp_path / "played.gif"
     learner = make_learner()
     links.at(replay / ".header.json.partial", part, part.with_suffix(".partial"), arrays, policy)

@@ -311,7 +311,7 @@ _NOBODY: Any = SimpleNamespace(presses=list, buttons=0)
 
 def _play(policy: str) -> None:
     """A second of the game that `mario-tui play` shows."""
-    from engine.commands import play
+    from engine.extras.playing import play
     from engine.protocol.results import PlayOrder
 
     game = play._game(PlayOrder(policy=policy), _NOBODY)

@@ -34,18 +34,24 @@ NEED: dict[str, list[tuple[tuple[str, ...], str]]] = {
         ((*SNAKE, "--initial-policy", "hf://somebody/snake"), "--initial-policy must be a policy; hf://somebody/snake"),
         (("export", "snake-12x12", "--to", "hf://somebody/snake", "--license", "mit"), "--to"),
     ],
+    "playing": [(("play", "latest", "--record", "snake.gif"), "this")],
     "profiling": [(("profile", "--game", "snake"), "this")],
     "ray": [
         ((*SNAKE, "--runner", "apex", "--ray", "auto"), "--ray"),
         (("sweep", "--game", "snake", "--seeds", "2", "--ray", "auto"), "--ray"),
     ],
     "release": [],
+    "reporting": [],
+    "torchrun": [((*SNAKE, "--runner", "ddp"), "torchrun")],
     "trackers": [
         ((*SNAKE, "--sinks", "wandb:policy"), "--sinks wandb:policy"),
         ((*SNAKE, "--sinks", "mlflow"), "--sinks mlflow"),
     ],
 }
 """What needs each folder, and how its line begins."""
+RANK = {"TORCHELASTIC_RUN_ID": "job", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": "0", "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}  # fmt: skip
+"""What torchrun tells each of its ranks."""
 CORE = """
 import importlib, pkgutil
 for package in ("engine", "mario_tui"):
@@ -108,6 +114,8 @@ def test_without_a_folder_the_program_starts_trains_and_refuses_what_needed_it(
     trained = run_program(*SNAKE, cwd=work)
     assert json_lines(trained.stdout)[-1]["env_steps"] >= 300
     runs = sorted((work / "checkpoints").iterdir())
+    for variable, value in RANK.items() if name == "torchrun" else ():
+        monkeypatch.setenv(variable, value)
     for words, begins in NEED[name]:
         assert run_program(*words, cwd=work, check=2).stderr == f"mario-tui: error: {begins} needs {missing}\n"
     assert sorted((work / "checkpoints").iterdir()) == runs

@@ -15,12 +15,14 @@ from tests.support.program import Terminal, json_lines, refusal, run_program
 
 ROOT = Path(__file__).parents[3]
 NEED: dict[str, list[tuple[str, ...]]] = {
+    "alerts": [("alerts", "one")],
     "assistants": [("assistants",)],
     "completion": [("completion", "bash")],
     "distill": [("distill", "mario-1-1")],
     "event_files": [("attach", "events"), ("attach", "./later"), ("export", "one")],
     "export": [("export", "one")],
     "mcp": [("mcp",)],
+    "play": [("play", "mario-1-1")],
     "profile": [("profile", "--game", "snake")],
     "serve": [("serve",)],
     "sweeps": [("sweep", "--seeds", "2"), ("sweep", "status")],

@@ -14,7 +14,7 @@ from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.games.gym.spaces import CARTPOLE, EnvironmentKeys, Spaces, ask, keys_of, parsed
 from engine.protocol.results import Press
-from mario_tui.commands.play import run
+from mario_tui.extras.play import run
 from tests.support.gym_envs import FAULTY
 
 pytestmark = pytest.mark.process

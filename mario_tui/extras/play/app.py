@@ -24,10 +24,10 @@ from engine.protocol.framing import pack
 from engine.protocol.messages import Episode, Failed, Frame, Log
 from engine.protocol.results import Begin, Filmed, PlayCommand, Playing, PlayOrder, Press, Speed, Step
 from engine.runtime.text import printable
-from mario_tui.data.format import Results, duration, facts
+from mario_tui.data.format import duration
 from mario_tui.data.keys import bindings, keys_in
 from mario_tui.data.settings import DEFAULT_THEME, load_settings, load_themes
-from mario_tui.film import RECORDING_TIMEOUT_S, film_text, start_game
+from mario_tui.extras.play.film import RECORDING_TIMEOUT_S, Results, facts, film_text, start_game
 from mario_tui.screens.dialogs import HelpScreen
 from mario_tui.terminal.picture import BYTES_PER_S
 from mario_tui.terminal.safe_app import SafeApp
@@ -51,7 +51,7 @@ class PlayApp(SafeApp[None]):
     the game is paused it counts as held in the next single step.
     """
 
-    CSS_PATH = "app.tcss"
+    CSS_PATH = "../../app.tcss"
     CSS = """
     #state, #memory, #episodes { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     Footer.-compact FooterLabel { margin: 0 1 0 0; }

@@ -29,12 +29,7 @@ from engine.config.run_config import RunConfig
 from engine.config.sinks import check_sinks, sink_names
 from engine.envs.episode import LARGEST_RETURN, EpisodeRecord
 from engine.errors import UserError
-from engine.host.client import HostProcess
-from engine.protocol.commands import Command, Pause, Render, Resume, Stop
-from engine.protocol.framing import failure_of
-from engine.protocol.messages import Done, Evaluation, Failed, Frame, Lanes, Log, Obeys, Progress, Report
-from engine.protocol.metrics import MOST_NUMBERS
-from engine.reporting.checked import (
+from engine.extras.reporting.checked import (
     exit_error,
     float_of,
     number_name_of,
@@ -46,6 +41,11 @@ from engine.reporting.checked import (
     text_of,
     watch_exit,
 )
+from engine.host.client import HostProcess
+from engine.protocol.commands import Command, Pause, Render, Resume, Stop
+from engine.protocol.framing import failure_of
+from engine.protocol.messages import Done, Evaluation, Failed, Frame, Lanes, Log, Obeys, Progress, Report
+from engine.protocol.metrics import MOST_NUMBERS
 from engine.runners.coordination.stats import Counters, LaneStats
 from engine.runners.links import CommandQueue, ParentGoneError, ParentLink, ReportQueue
 from engine.runs.registry import create_run, discard_run, name_error

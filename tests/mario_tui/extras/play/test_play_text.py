@@ -7,7 +7,7 @@ import tracemalloc
 from engine.config.game import game_of
 from engine.games.mario.played_game import facts as of_mario
 from engine.protocol.messages import Episode
-from mario_tui.data.format import Results, facts
+from mario_tui.extras.play.film import Results, facts
 
 
 def game(score: int, *results: float, success: bool = False) -> Episode:

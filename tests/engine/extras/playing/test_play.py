@@ -121,7 +121,7 @@ class Player:
 
 @contextlib.contextmanager
 def playing(order: PlayOrder, cwd: Path) -> Iterator[Player]:
-    command = [sys.executable, "-m", "engine.commands.play", order.argument()]
+    command = [sys.executable, "-m", "engine.extras.playing.play", order.argument()]
     process = subprocess.Popen(command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     player = Player(process)
     try:

@@ -1,6 +1,6 @@
 """Ranks of a DDP run that torchrun has started, on any number of machines.
 
-Rank 0 runs under a host, as every runner does. The others (`engine.commands.rank`) get their job from it through
+Rank 0 runs under a host, as every runner does. The others (`engine.extras.torchrun.rank`) get their job from it through
 torchrun's store, and are told by it when to stop. torchrun replaces lost ranks: it ends all and starts them again, and
 rank 0 then resumes from the newest checkpoint. The store may still hold what an earlier start has left. So each start
 has a name of its own, which a rank learns by asking rank 0 with a token that nobody else knows.

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.commands.play import Recording
 from engine.envs.played_game import PICTURES_PER_S
 from engine.errors import UserError
+from engine.extras.playing.play import Recording
 
 
 def test_a_gif_shows_every_picture_as_it_was_for_as_long(tmp_path: Path) -> None:

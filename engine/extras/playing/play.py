@@ -1,6 +1,6 @@
 """The process behind `mario-tui play`: one game, played by a policy or by a person, and filmed.
 
-`python -m engine.commands.play ORDER` writes messages (`PlayReport`) to its standard output: pictures of the
+`python -m engine.extras.playing.play ORDER` writes messages (`PlayReport`) to its standard output: pictures of the
 game, its state whenever that changes, an `Episode` for each one that ends, and at its own end what it has filmed. Its
 standard input carries the person's commands (`PlayCommand`); when it closes, the game ends.
 

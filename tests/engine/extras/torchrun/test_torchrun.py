@@ -135,7 +135,7 @@ def rank_0(folder: Path) -> psutil.Process:
 
 
 def rank_1(folder: Path) -> psutil.Process:
-    (rank,) = (each for each in processes_of(folder) if "engine.commands.rank" in each.cmdline())
+    (rank,) = (each for each in processes_of(folder) if "engine.extras.torchrun.rank" in each.cmdline())
     return rank
 
 

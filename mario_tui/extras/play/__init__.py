@@ -103,11 +103,11 @@ def run(arguments: list[str]) -> int:
         order = _order(options, game.name, capabilities.played_options(game), policy, others)
         title = options.checkpoint if others else origin_of(policy).name
         if options.record is not None and not sys.stdout.isatty():
-            from mario_tui.film import record
+            from mario_tui.extras.play.film import record
 
             return record(order)
     need_terminal("" if options.human else "mario-tui eval, or mario-tui play RUN --record FILE", "a game")
-    from mario_tui.play import PlayApp
+    from mario_tui.extras.play.app import PlayApp
 
     hold_s = (options.hold or _HOLD_MS) / 1000
     return PlayApp(title, order, keys=keys, game=game.name, hold_s=hold_s).run_in_terminal()

@@ -1,6 +1,6 @@
-"""A rank other than 0 that torchrun has started: `python -m engine.commands.rank RUN`.
+"""A rank other than 0 that torchrun has started: `python -m engine.extras.torchrun.rank RUN`.
 
-RUN is the folder of the run; the options come from rank 0 (`engine.runners.torchrun`). The signals that torchrun
+RUN is the folder of the run; the options come from rank 0 (`engine.extras.torchrun`). The signals that torchrun
 passes on stop the whole run in order. Before the ranks have formed a group there is nothing to stop, and they end the
 process at once.
 """
@@ -16,11 +16,11 @@ from pathlib import Path
 from engine.agents.allreduce_dqn import RankLostError
 from engine.config.runners import torchrun_rank
 from engine.errors import UserError
+from engine.extras.torchrun import TorchrunFollower, check_machine
 from engine.protocol.framing import failure_of
 from engine.runners.links import FrameMailbox
 from engine.runners.rank import JOIN_S, join_ranks
 from engine.runners.shared_state import SharedState
-from engine.runners.torchrun import TorchrunFollower, check_machine
 from engine.runtime.processes import ENDING, handle_here, killed_with_parent, take_children
 from engine.runtime.text import printable_stream
 from engine.runtime.threads import user_calls

@@ -1,0 +1,1 @@
+"""The process behind `mario-tui play`."""
