@@ -8,12 +8,9 @@ folder again.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import shutil
 import sys
-import tempfile
-import threading
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,7 +22,6 @@ from engine.config.sinks import check_sinks, sink_names
 from engine.config.user_code import check_code_files
 from engine.errors import UserError
 from engine.monitoring.memory_budget import TooLittleMemory, check_memory, mapped_bytes
-from engine.runtime.files import is_full
 from engine.runtime.text import size_text
 
 
@@ -47,38 +43,6 @@ def check_setup(config: RunConfig) -> None:
     if isinstance(game := config.game_info, NamesFiles):
         game.check_files(config)
     check_code_files(config.values())
-
-
-def shortage(folder: Path, size: int, threads: int) -> str:
-    """Return what there is too little of for a run in the folder to train and be kept: it needs `size` bytes and so
-    many threads and processes. Empty if there is enough. Both are tried out, since quotas and limits count, too."""
-    if not _can_be_written(folder, size):
-        return f"disk space: {folder} has room for less than {size_text(size, binary=True)}"
-    began, end = list[threading.Thread](), threading.Event()
-    try:
-        for _ in range(threads):
-            thread = threading.Thread(target=end.wait)
-            thread.start()
-            began.append(thread)
-    except RuntimeError:
-        return f"processes: fewer than {threads} can be started; `ulimit -u` limits processes and threads"
-    finally:
-        end.set()
-        for thread in began:
-            thread.join()
-    return ""
-
-
-def _can_be_written(folder: Path, size: int) -> bool:
-    try:
-        if shutil.disk_usage(folder).free < size:
-            return False
-        with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)
-    except OSError as error:
-        return not (is_full(error) or error.errno == errno.EFBIG)  # of others, the start tells more
-    return True
 
 
 def _check_device(device: str) -> None:

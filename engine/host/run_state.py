@@ -126,10 +126,6 @@ class EventHistory:
     def __len__(self) -> int:
         return len(self._episodes) + len(self._logs) + len(self._marks)
 
-    def episodes(self) -> list[KeptEvent]:
-        """The newest episodes, oldest first."""
-        return [event for _, event in self._episodes]
-
     def others(self) -> list[KeptEvent]:
         """All events but ordinary episodes, oldest first; includes the first clear."""
         return [event for _, event in heapq.merge(self._logs, self._marks, key=_number)]

@@ -355,7 +355,6 @@ class Feed:
                 self._snapshot = replace(
                     before,
                     **newest,
-                    episodes=before.episodes if events_same else tuple(view.events.episodes()),
                     others=before.others if others_same else tuple(view.events.others()),
                     followed=self._followed is not None,
                     connected=self._client is not None,

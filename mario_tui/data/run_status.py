@@ -110,7 +110,6 @@ class Snapshot:
     points: tuple[Point, ...] = ()
     events: tuple[KeptEvent, ...] = ()
     """The newest episodes and all other events, in order."""
-    episodes: tuple[KeptEvent, ...] = ()
     others: tuple[KeptEvent, ...] = ()
     """Evaluations, checkpoints, log lines, the first clear ...; the same object until something is added."""
     end: Finished | Failed | None = None

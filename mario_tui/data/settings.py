@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,25 @@ DEFAULT_THEME = RunConfig.game
 """The theme that is named like the default game."""
 GAME_FPS = (1, 15)
 """Minimum and maximum frame rate of the game view, in frames per second."""
-_ACCEPTED = ("theme", "game_fps", "graphics", "notifications", "alert_command", "keys")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_frame_rate(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and GAME_FPS[0] <= value <= GAME_FPS[1]
+
+
+_ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "theme": (_is_text, "a theme's name"),
+    "game_fps": (_is_frame_rate, f"between {GAME_FPS[0]} and {GAME_FPS[1]}"),
+    "graphics": (GRAPHICS.__contains__, f"one of {', '.join(GRAPHICS)}"),
+    "notifications": (lambda value: isinstance(value, bool), "true or false"),
+    "alert_command": (_is_text, "a command of the shell"),
+    "keys": (lambda value: isinstance(value, dict), 'a table: [keys], then lines such as "dashboard.save" = "S"'),
+}
+"""What each setting may be, and how an error tells it."""
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
 
@@ -71,40 +89,18 @@ def load_settings() -> tuple[Settings, list[str]]:
         return Settings(), [str(error)]
     good: dict[str, Any] = {}
     errors: list[str] = []
-
-    def reject(key: str, value: object, expected: str) -> None:
-        errors.append(f"{path}: {key} must be {expected}, got {value!r}")
-
     for key, value in values.items():
-        if key in ("theme", "alert_command"):
-            if isinstance(value, str) and value:
-                good[key] = value
-            else:
-                reject(key, value, "a theme's name" if key == "theme" else "a command of the shell")
-        elif key == "game_fps":
-            low, high = GAME_FPS
-            if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
-                good[key] = float(value)
-            else:
-                reject(key, value, f"between {low} and {high}")
-        elif key == "notifications":
-            if isinstance(value, bool):
-                good[key] = value
-            else:
-                reject(key, value, "true or false")
-        elif key == "graphics":
-            if value in GRAPHICS:
-                good[key] = value
-            else:
-                errors.append(f"{path}: graphics {must_be_one_of(GRAPHICS, value)}")
-        elif key == "keys":
-            if isinstance(value, dict):
-                good[key], wrong = _key_map(value, path)
-                errors += wrong
-            else:
-                reject(key, value, 'a table: [keys], then lines such as "dashboard.save" = "S"')
-        else:
+        if key not in _ACCEPTED:
             errors.append(f"{path}: unknown key {key!r}; must be one of {', '.join(_ACCEPTED)}")
+            continue
+        accepts, expected = _ACCEPTED[key]
+        if not accepts(value):
+            errors.append(f"{path}: {key} must be {expected}, got {value!r}")
+        elif key == "keys":
+            good[key], wrong = _key_map(value, path)
+            errors += wrong
+        else:
+            good[key] = float(value) if key == "game_fps" else value
     return Settings(**good), [str(SettingsError(error)) for error in errors]
 
 

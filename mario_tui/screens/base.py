@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from rich.text import Text
 from textual.actions import SkipAction
@@ -23,15 +23,15 @@ from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Static
 
 from engine.errors import UserError
-from engine.host.client import HostProcess
 from engine.runs.checkpoints import OnProgress
-from engine.runs.run import Run
 from engine.runtime.text import printable
 from mario_tui.data.keys import Place, keys_in
-from mario_tui.data.settings import Settings
 from mario_tui.engine_command import program
 from mario_tui.terminal.driver import run_in_front
 from mario_tui.terminal.safe_app import SizedScreen
+
+if TYPE_CHECKING:
+    from mario_tui.app import MarioApp
 
 _PATIENCE_S = 0.3
 """Work that is done by then shows no line."""
@@ -76,32 +76,6 @@ class Job(Static):
 Result = TypeVar("Result")
 
 
-class Application(Protocol):
-    """What screens use of the application (`mario_tui.app.MarioApp`, which knows the screens)."""
-
-    run_dir: str | None
-    read_only: bool
-    settings: Settings
-
-    def key(self, name: str) -> str:
-        """The key of an action, such as `home.new`, for hints."""
-
-    def open_dashboard(self, run: Run, host: HostProcess | None = None) -> None:
-        """Show the dashboard of a run on top of what is shown."""
-
-    def run_beside(self, run: Run, by: int) -> Run | None:
-        """The run so many rows below another in the list of runs; None if there is none."""
-
-    def go_home(self) -> None:
-        """Close all screens above home; runs continue."""
-
-    def alert(self, text: str) -> None:
-        """Let a user who is not watching know that something has happened."""
-
-    async def deliver(self) -> None:
-        """Deliver the keys that have waited for the screen."""
-
-
 class DismissedOnce(SizedScreen[ScreenResultType]):
     """A screen that closes no other: Textual's `dismiss` closes whatever screen is on top. A second Enter may arrive
     while the screen already closes."""
@@ -118,9 +92,9 @@ class PlaceScreen(DismissedOnce[ScreenResultType]):
     """The work under way."""
 
     @property
-    def mario(self) -> Application:
+    def mario(self) -> MarioApp:
         """The application, by its own type."""
-        return cast(Application, self.app)
+        return cast("MarioApp", self.app)
 
     @property
     def is_current(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,38 +38,6 @@ from engine.games.mario.rules import (
 from engine.games.mario.task import MarioTask
 from engine.protocol.outcome import Conditions
 from engine.runs.checkpoints import policy_metadata
-
-
-class _Player(Protocol):
-    """Chooses the buttons: a policy or a person."""
-
-    @property
-    def hold(self) -> int:
-        """Frames of an environment step."""
-
-    @property
-    def swim_strokes(self) -> bool:
-        """See `MarioTask`."""
-
-    @property
-    def view(self) -> View | None:
-        """What it sees; None for what the lanes show."""
-
-    def begin(self, seed: int) -> None:
-        """Begin an episode."""
-
-    @property
-    def forgets(self) -> bool:
-        """Whether the frames before its next choice are to be forgotten."""
-
-    def enter(self, stage: str) -> None:
-        """A stage begins, in the whole game also again after a lost life."""
-
-    def choose(self, obs: NDArray[np.uint8]) -> None:
-        """Choose what to do in a step, for an observation uint8 [1, stack, height, width]."""
-
-    def buttons(self) -> int:
-        """The joypad byte of the next frame."""
 
 
 class MarioPolicy:
@@ -189,7 +157,9 @@ class MarioGame:
     ticks_per_s, ticks_per_picture = FRAMES_PER_S, 2
     idle = False
 
-    def __init__(self, make_lanes: Callable[[str], MarioLanes], stage: str, player: _Player) -> None:
+    def __init__(
+        self, make_lanes: Callable[[str], MarioLanes], stage: str, player: MarioPolicy | MarioRelay | MarioPerson
+    ) -> None:
         self._make_lanes, self._player = make_lanes, player
         self.outcome = game_of("mario").outcome
         self.actions: list[str] = []

@@ -39,7 +39,7 @@ from engine.envs.lanes import PlayedStep
 from engine.errors import UserError
 from engine.monitoring.memory_budget import DeviceMemory, check_memory, fits_device
 from engine.runners.learning.checkpoint import load_checkpoint
-from engine.runners.learning.learner import Learner, LearnerRandom, Pace, Update
+from engine.runners.learning.learner import Learner, LearnerRandom, Pace
 from engine.runners.learning.updates import DeviceUpdate, HostUpdate
 from engine.runners.shared_state import starts_slowly
 from engine.runners.start import Start, resolve_device
@@ -247,7 +247,7 @@ def _initial_weights(config: RunConfig, policy: Path) -> dict[str, torch.Tensor]
 
 def _update(
     config: RunConfig, agent: DoubleDQN, replay: Replay, random: LearnerRandom, log: Callable[[str], None]
-) -> Update:
+) -> HostUpdate | DeviceUpdate:
     if isinstance(replay, DeviceReplayBuffer) and type(agent) is DoubleDQN:
         return DeviceUpdate(agent, replay, config.batch_size, random=random.host, generator=random.device, log=log)
     # Other agents exchange weights or gradients in an update.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -27,6 +27,9 @@ from engine.protocol.framing import HopelessError
 from engine.runners.shared_state import SharedState
 from engine.runs.checkpoint_state import CheckpointState
 from engine.runtime.stopwatch import stopwatch
+
+if TYPE_CHECKING:
+    from engine.runners.learning.updates import DeviceUpdate, HostUpdate
 
 
 class Pace:
@@ -137,18 +140,7 @@ Score = tuple[float, ...]
 """Compared in order: success rate, then mean return."""
 
 
-class Schedule(Protocol):
-    def after(self, score: Score, learning_rate: float, env_steps: int) -> float:
-        """The learning rate after an evaluation with `score` (success rate, mean return)."""
-
-    def state(self) -> dict[str, Any]:
-        """The state for a checkpoint (JSON)."""
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load a `state`. Raises `KeyError`, `TypeError` or `ValueError` if it can't be one."""
-
-
-def make_schedule(kind: str, learning_rate: float, begin: int = 0) -> Schedule | None:
+def make_schedule(kind: str, learning_rate: float, begin: int = 0) -> DecaySchedule | PlateauSchedule | None:
     """The schedule `kind` of a run whose own learning rate is `learning_rate`; None for `constant`.
 
     `begin`: environment steps of the run at which its task began.
@@ -259,29 +251,6 @@ class DivergedError(HopelessError):
     """The loss is not finite; further training would only write bad checkpoints."""
 
 
-class Update(Protocol):
-    """Takes updates of `agent` with batches from `replay`: `HostUpdate` or `DeviceUpdate`."""
-
-    @property
-    def agent(self) -> DoubleDQN: ...
-
-    @property
-    def replay(self) -> Replay: ...
-
-    def begin(self) -> None:
-        """Begin the next update in other threads, if there are some. Until that update, only act."""
-
-    def __call__(self) -> None:
-        """Take one update. Raises `NothingToSample` if the replay has nothing that can be sampled."""
-
-    @property
-    def should_read(self) -> bool:
-        """Return whether it is time to `read`, which may wait for a device."""
-
-    def read(self) -> Losses | None:
-        """Losses since the last reading; None without an update."""
-
-
 class Learner:
     """Double DQN on replay.
 
@@ -295,7 +264,13 @@ class Learner:
     """
 
     def __init__(
-        self, config: RunConfig, spec: Spec, choices: Choices, update: Update, pace: Pace, random: LearnerRandom
+        self,
+        config: RunConfig,
+        spec: Spec,
+        choices: Choices,
+        update: HostUpdate | DeviceUpdate,
+        pace: Pace,
+        random: LearnerRandom,
     ) -> None:
         self.config, self.spec, self.choices, self.pace, self.random = config, spec, choices, pace, random
         self.update, self.agent, self.replay = update, update.agent, update.replay

@@ -10,9 +10,12 @@ import contextlib
 import errno
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +30,6 @@ import msgspec
 from engine.config.features import feature
 from engine.errors import NO_THREAD, RemovedError, ScarceError, UserError
 from engine.host.client import HostProcess, ask_to_stop
-from engine.host.preflight import shortage
 from engine.monitoring.memory_budget import TooLittleMemory
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.marks import is_run
@@ -35,7 +37,7 @@ from engine.runs.run import CONFIG_FILE, MOST_TAGS, NOT_SAVED, Annotation, Run
 from engine.runs.sweep import Member, Sweep, SweepPlan
 from engine.runs.sweep_journal import Event
 from engine.runtime.files import is_full, open_regular
-from engine.runtime.text import printable
+from engine.runtime.text import printable, size_text
 from engine.runtime.threads import available_cores
 from mario_tui.data.run_status import RunStatus, failure
 from mario_tui.extras.sweeps.results import WAITING, member_states, results_of, setting_text, state_of
@@ -454,3 +456,35 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def shortage(folder: Path, size: int, threads: int) -> str:
+    """Return what there is too little of for a run in the folder to train and be kept: it needs `size` bytes and so
+    many threads and processes. Empty if there is enough. Both are tried out, since quotas and limits count, too."""
+    if not _can_be_written(folder, size):
+        return f"disk space: {folder} has room for less than {size_text(size, binary=True)}"
+    began, end = list[threading.Thread](), threading.Event()
+    try:
+        for _ in range(threads):
+            thread = threading.Thread(target=end.wait)
+            thread.start()
+            began.append(thread)
+    except RuntimeError:
+        return f"processes: fewer than {threads} can be started; `ulimit -u` limits processes and threads"
+    finally:
+        end.set()
+        for thread in began:
+            thread.join()
+    return ""
+
+
+def _can_be_written(folder: Path, size: int) -> bool:
+    try:
+        if shutil.disk_usage(folder).free < size:
+            return False
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        return not (is_full(error) or error.errno == errno.EFBIG)  # of others, the start tells more
+    return True

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,11 @@ from engine.config.reading import make_config
 from engine.console.cartridge import installed_mario
 from engine.errors import UserError
 from engine.host.client import HostProcess
-from engine.host.preflight import check_start, shortage
+from engine.host.preflight import check_start
 from engine.runs.registry import create_run, list_runs
 from mario_tui.launch import make_plan
 from tests.support.in_process import checkpoint_of, train
-from tests.support.program import PATIENCE_S, nobody_is_left, private_disk, run_program
+from tests.support.program import PATIENCE_S, nobody_is_left, run_program
 
 
 @pytest.mark.parametrize(
@@ -74,26 +71,6 @@ def test_a_file_of_the_users_code_that_this_machine_lacks_is_named(tmp_path: Pat
     code.unlink()
     with pytest.raises(UserError, match=f"^--env there is no file {code} on {socket.gethostname()}$"):
         check_start(config)
-
-
-@pytest.mark.process
-def test_what_a_run_needs_of_the_disk_is_tried_out(tmp_path: Path) -> None:
-    (disk := tmp_path / "disk").mkdir()
-    ask = "import pathlib, sys, engine.host.preflight as p; print(p.shortage(pathlib.Path.cwd(), int(sys.argv[1]), 1))"
-    said = [
-        subprocess.run(
-            [*private_disk(disk, "1m"), sys.executable, "-c", ask, f"{size}"], capture_output=True, text=True
-        )
-        for size in (2**19, 2**21)
-    ]
-    assert [each.stdout for each in said] == ["\n", f"disk space: {disk} has room for less than 2.0 MiB\n"]
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, limit[1]))  # as a quota, it is not in what the disk has free
-    try:
-        assert shortage(tmp_path, 2**20, 1).startswith("disk space: ") and not shortage(tmp_path, 2**19, 1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert not [path for path in tmp_path.iterdir() if path != disk]
 
 
 def test_what_works_is_not_refused(tmp_path: Path) -> None:
