@@ -12,21 +12,21 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from engine.errors import UserError
-from engine.protocol.framing import read_message
+from engine.protocol.framing import decode_answer, read_message
 from engine.protocol.messages import Failed
+from engine.protocol.results import Answer
 from engine.runtime.processes import fresh_mark, how_it_ended
 from engine.runtime.text import printable
 
-M = TypeVar("M")
 R = TypeVar("R")
 _MAX_QUOTED = 64 * 1024
 """Bytes of standard error that are looked at for the reason of a crash."""
 
 
-class EngineCommand(Generic[M]):
+class EngineCommand:
     """`python -m MODULE ARGUMENT ...`, which writes messages to its standard output.
 
     It exits when its standard input closes, so it never outlives this process. Its standard error is kept for the
@@ -34,7 +34,6 @@ class EngineCommand(Generic[M]):
 
     Args:
         name: of a module in `engine.commands`, or a dotted name.
-        decode: decodes one message.
         leave_s: seconds that it has to exit at `close`; then it is killed.
         partial: a file that it leaves if it is killed or the disk is full; `close` removes it.
     """
@@ -43,12 +42,11 @@ class EngineCommand(Generic[M]):
         self,
         name: str,
         *arguments: str,
-        decode: Callable[[bytes], M],
         leave_s: float = 0.0,
         partial: Path | None = None,
     ) -> None:
         module = name if "." in name else f"engine.commands.{name}"
-        self._name, self._decode, self._leave_s, self._partial = module.rpartition(".")[2], decode, leave_s, partial
+        self._name, self._leave_s, self._partial = module.rpartition(".")[2], leave_s, partial
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object
         # Ctrl-C is for this process. The other one inherits the mask, so that it does not die of it while it starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -63,12 +61,12 @@ class EngineCommand(Generic[M]):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def messages(self) -> Iterator[M]:
+    def messages(self) -> Iterator[Answer]:
         """Its messages, until it exits; one that it was killed in the middle of is left out."""
         assert self._process.stdout is not None
         with contextlib.suppress(EOFError, ValueError):
             while True:
-                yield read_message(self._process.stdout, self._decode)
+                yield read_message(self._process.stdout, decode_answer)
 
     def result(self, kind: type[R], on_other: Callable[[Any], object] = lambda message: None) -> R | Failed:
         """Its result, a message of this kind, or why there is none. `on_other` is called with the messages before."""

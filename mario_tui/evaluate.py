@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.protocol.framing import decode_evaluation
 from engine.protocol.json_lines import as_fields, interval_keys
 from engine.protocol.messages import Episode, Failed, Log, Mean
 from engine.protocol.outcome import Outcome
-from engine.protocol.results import Evaluated, EvaluationOrder, EvaluationReport, PolicyKind, TaskScore
+from engine.protocol.results import Evaluated, EvaluationOrder, PolicyKind, TaskScore
 from engine.runs.lookup import origin_of
 from engine.runtime.formats import json_line
 from engine.runtime.students_t import half_width
@@ -36,10 +35,10 @@ class WantedEvaluation:
     episodes: int
     options: Mapping[str, Any]
 
-    def command(self, processes: int = 1) -> EngineCommand[EvaluationReport]:
+    def command(self, processes: int = 1) -> EngineCommand:
         """Start it, as one of `processes` that share the cores."""
         order = EvaluationOrder(policy=str(self.policy), episodes=self.episodes, processes=processes, **self.options)
-        return EngineCommand("evaluate", order.argument(), decode=decode_evaluation)
+        return EngineCommand("evaluate", order.argument())
 
 
 def evaluate(wanted: WantedEvaluation, *, as_json: bool) -> int:
@@ -82,7 +81,7 @@ def evaluate_several(wanted: Sequence[WantedEvaluation], *, as_json: bool) -> in
 
 
 def result_of(
-    command: EngineCommand[EvaluationReport],
+    command: EngineCommand,
     on_episode: Callable[[Episode], object],
     on_warning: Callable[[str], object],
 ) -> Evaluated | Failed:
@@ -107,7 +106,7 @@ def _at_the_same_time(
 ) -> list[tuple[Evaluated | Failed, list[Episode]]]:
     """The results and their episodes, in their order. `on_episode` and `on_warning` are called from threads."""
     processes = min(len(wanted), available_cores())
-    running: list[EngineCommand[EvaluationReport]] = []
+    running: list[EngineCommand] = []
     starting, stopping = threading.Lock(), threading.Event()
 
     def one(each: WantedEvaluation) -> tuple[Evaluated | Failed, list[Episode]]:

@@ -13,9 +13,9 @@ import psutil
 
 from engine.config.command_line import preset, without_effect
 from engine.config.features import place_of_feature
-from engine.config.fields import ConfigError, coerce
+from engine.config.fields import ConfigError, coerce, shown
 from engine.config.game import options_with
-from engine.config.reading import as_given, carried_over, dependent_changes, load_toml, make_config, shown
+from engine.config.reading import as_given, carried_over, completed, load_toml, make_config
 from engine.config.run_config import HEAD_OPTIONS, RunConfig, belongs, specs_of
 from engine.config.runners import RUNNERS, TorchrunRank, torchrun_rank
 from engine.config.sinks import JSON_LINES, sink_names
@@ -252,7 +252,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = l
         defaults = options_of_policy(asked)
         config = make_config(asked, defaults=defaults)
         check_code(config.values(), asked, None, "the policy")
-        notes = _notes(config, asked, dependent_changes(asked, defaults=defaults))
+        notes = _notes(config, asked, completed(asked, defaults).lines())
         return Plan(with_located_policy(config), notes=notes)
     from engine.runs.checkpoint_state import check_contents  # imports NumPy
 
@@ -296,7 +296,7 @@ def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = l
         if done >= config.episodes:
             raise ConfigError("episodes", f"must be above {done:,}, the episodes done, got {config.episodes:,}")
     check_contents(source.path, source.manifest)
-    notes = _notes(config, asked, dependent_changes(values, defaults=defaults))
+    notes = _notes(config, asked, completed(values, defaults).lines())
     return Plan(config, source.run, source.path, notes=notes)
 
 

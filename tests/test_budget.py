@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.config.game import Game
 
 ROOT = Path(__file__).parents[1]
-CORE_LINES = 48_738
+CORE_LINES = 47_941
 MODULES = 368
 MEMBERS_OF_GAME = 15
 LONGEST_CHAIN = 15

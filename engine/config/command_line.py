@@ -20,6 +20,9 @@ from engine.config.run_config import COMMON, RunConfig, belongs, options_of_all
 from engine.config.user_code import located
 from engine.errors import UserError
 
+_PLAIN = {
+    "tau": 1.0, "policy_tau": 0.0, "learning_rate_schedule": "constant", "double_q": True, "advantage_learning": 0.0,
+}  # fmt: skip
 _OF_ALL: dict[str, Preset] = {
     "parallel-classic": Preset(
         "an earlier trainer, 4 workers",
@@ -33,11 +36,7 @@ _OF_ALL: dict[str, Preset] = {
             "burnin": 100_000,
             "episodes": 2_000,
             "sync_every": 1_000,
-            "tau": 1.0,
-            "policy_tau": 0.0,
-            "learning_rate_schedule": "constant",
-            "double_q": True,
-            "advantage_learning": 0.0,
+            **_PLAIN,
             "save_every": 5_000,
             "prioritized_replay": False,
         },
@@ -55,11 +54,7 @@ _OF_ALL: dict[str, Preset] = {
             "beta": 0.4,
             "beta_annealing": 0.001,
             "sync_every": 1_000,
-            "tau": 1.0,
-            "policy_tau": 0.0,
-            "learning_rate_schedule": "constant",
-            "double_q": True,
-            "advantage_learning": 0.0,
+            **_PLAIN,
             "save_every": 5_000,
         },
     ),
@@ -84,11 +79,7 @@ _OF_ALL: dict[str, Preset] = {
             "epsilon": 0.4,
             "sync_every": 2_500,
             "pull_every": 1_600,  # 100 steps of each lane
-            "tau": 1.0,
-            "policy_tau": 0.0,
-            "learning_rate_schedule": "constant",
-            "double_q": True,
-            "advantage_learning": 0.0,
+            **_PLAIN,
         },
     ),
 }
@@ -236,10 +227,10 @@ def options_apart(config: RunConfig) -> dict[str, Any]:
     found = {"game": config.game}
     if not game.options.choose_game:
         found[game.tasks] = kinds[game.tasks] = values[game.tasks]
-    defaults = completed(kinds)
+    defaults = completed(kinds).values
     always = options_with("initial", game.name) if config.initial_policy is not None else ()
     written = {name for name in options if values[name] != defaults[name] or name in always} - kinds.keys()
-    followed = completed({**kinds, **{name: options[name] for name in written}})
+    followed = completed({**kinds, **{name: options[name] for name in written}}).values
     if config.runner != RunConfig.runner:
         found["runner"] = config.runner
     for name, value in options.items():

@@ -147,15 +147,19 @@ def must_be_one_of(choices: Iterable[str], value: Any) -> str:
 
 def must_be_within(low: float, high: float | None, value: Any, *, whole: bool, may_be_unset: bool = False) -> str:
     """`must be between 0 and 1, got 2`; without an upper bound `must be a whole number of at least 1, got 0`."""
-    between = f"at least {bound(low)}" if high is None else f"between {bound(low)} and {bound(high)}"
+    between = f"at least {shown(low)}" if high is None else f"between {shown(low)} and {shown(high)}"
     noun = "" if not whole else "a whole number of " if high is None else "a whole number "
     unset = f"{NONE}, or " if may_be_unset else ""
     return f"must be {unset}{noun}{between}, got {value!r}"
 
 
-def bound(value: float) -> str:
-    """A bound as people write it: `1e-08`, `0.5`, `1`, `65,536`."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+def shown(value: Any) -> str:
+    """A value as people write it: `1e-08`, `0.5`, `65,536`, `none`, `on`."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def read_number(text: str) -> int | float | str:

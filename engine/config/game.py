@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from engine.config.entry_points import Plugin, installed
+from engine.config.entry_points import installed
 from engine.protocol.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _Names(Sequence[str]):
     """The names of all games. They are looked for when they are needed: a built-in one is known without that."""
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and is_game(name)
+        return isinstance(name, str) and (name in _built_in() or _descriptor(name) is not None)
 
     def __bool__(self) -> bool:
         return True
@@ -156,11 +156,6 @@ def games() -> tuple[str, ...]:
     return (*_built_in(), *(name for name in installed() if _descriptor(name) is not None))
 
 
-def is_game(name: str) -> bool:
-    """Return whether there is a game of that name, and it can be used."""
-    return name in _built_in() or _descriptor(name) is not None
-
-
 def game_of(name: str) -> Game:
     """Return the descriptor of a game, one of `games()`. Raises `KeyError` for another name."""
     if (game := _descriptor(name)) is None:
@@ -173,7 +168,9 @@ def _descriptor(name: str) -> Game | None:
     if name in DESCRIPTORS:
         return DESCRIPTORS[name]
     if name not in _built_in():
-        return _described(installed()[name]) if name in installed() else None
+        if name in installed():  # `engine.config.plugins` builds on this module
+            importlib.import_module("engine.config.plugins").described(installed()[name])
+        return DESCRIPTORS.get(name)
     game: Game = pkgutil.resolve_name(_built_in()[name])()
     DESCRIPTORS[name] = game
     return game
@@ -195,9 +192,3 @@ def options_with(role: Role, game: str) -> tuple[str, ...]:
 def _built_in() -> Mapping[str, str]:
     places: Mapping[str, str] = importlib.import_module("engine.games").BUILT_IN
     return places
-
-
-def _described(plugin: Plugin) -> Game | None:
-    """`engine.config.plugins` builds on this module, and is imported only where packages have games."""
-    game: Game | None = importlib.import_module("engine.config.plugins").described(plugin)
-    return game

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from engine.config.fields import AUTO, LARGEST, NONE, ConfigError, check, coerce, flag, must_be_one_of
+from engine.config.fields import AUTO, LARGEST, NONE, ConfigError, check, coerce, flag, must_be_one_of, shown
 from engine.config.game import GAMES, game_of, games, options_with, own_options
 from engine.config.run_config import (
     COMMON,
@@ -197,15 +197,6 @@ class Following:
         return flag(name) if value is True else f"{flag(name)} {shown(value)}"
 
 
-def shown(value: Any) -> str:
-    """A value as a line of the log shows it."""
-    if value is None:
-        return NONE
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
 ALIASES: dict[str, tuple[str, Any]] = {"use_mmap_buffer": ("replay_device", "files")}
 """Earlier names of switches, which files and command lines may still use, and the option that each one sets."""
 _KINDS: dict[str, Callable[[], tuple[str, ...]]] = {"game": games, "runner": lambda: tuple(RUNNERS)}
@@ -269,16 +260,7 @@ def make_config(values: Mapping[str, Any], *, defaults: Mapping[str, Any] = {}) 
 
     `defaults`: values in the place of the usual ones; they follow as those do. Raises `ConfigError`.
     """
-    return RunConfig.of(**_completed(values, defaults).values)
-
-
-def dependent_changes(values: Mapping[str, Any], *, defaults: Mapping[str, Any] = {}) -> list[str]:
-    """Return what differs in `make_config` from the defaults because of the options that were given, a line for each
-    option.
-
-    Raises `ConfigError`.
-    """
-    return _completed(values, defaults).lines()
+    return RunConfig.of(**completed(values, defaults).values)
 
 
 def as_given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,19 +271,15 @@ def as_given(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, stored in options.items():
         value = coerce(specs[name], stored)
         rest = {each: options[each] for each in options if each != name}
-        if not specs[name].metadata["hidden"] and (name in _KINDS or completed(rest)[name] != value):
+        if not specs[name].metadata["hidden"] and (name in _KINDS or completed(rest).values[name] != value):
             given[name] = stored
     return given
 
 
-def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+def completed(values: Mapping[str, Any], defaults: Mapping[str, Any] = {}) -> Following:
     """All options of a run that is given some, not checked together. What a game has found out is best among them: the
-    run may be a stranger's, and to find it out again may run the code that its other options name."""
-    return _completed(values, {}).values
-
-
-def _completed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Following:
-    """All options of a run. Raises `ConfigError` if one is invalid by itself."""
+    run may be a stranger's, and to find it out again may run the code that its other options name. Raises `ConfigError`
+    if one is invalid by itself."""
     given, below = (_known(each, None) for each in (values, defaults))
     chosen, because_of = {}, {}
     for kind, names in _KINDS.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 
 import tomli_w
@@ -459,7 +459,7 @@ class RunConfig(CommonOptions):
 
     def __reduce__(self) -> Any:
         """Options travel by name: a class of options can't, where its game is that of an installed package."""
-        return _received, (self.values(),)
+        return partial(RunConfig.of, **self.values()), ()
 
     def values(self) -> dict[str, Any]:
         """All options by name, whether they are set and apply or not."""
@@ -547,11 +547,6 @@ class RunConfig(CommonOptions):
         return self.replay_device == "files"
 
     @property
-    def on_ray(self) -> bool:
-        """Return whether actors run on a Ray cluster."""
-        return self.ray != "none"
-
-    @property
     def weight_pull_steps(self) -> int:
         """Environment steps between a member's checks for newer weights."""
         return self.sync_every if self.pull_every is None else self.pull_every
@@ -576,10 +571,6 @@ class RunConfig(CommonOptions):
             if values[name] is None:
                 values[name] = NONE
         return {name: value for name, value in values.items() if value is not None}
-
-
-def _received(values: Mapping[str, Any]) -> RunConfig:
-    return RunConfig.of(**values)
 
 
 def _divided(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -139,12 +139,6 @@ def torchrun_rank() -> TorchrunRank | None:
     return TorchrunRank(index, ranks, local_index, local_ranks, name, restarts)
 
 
-def is_first_here(index: int) -> bool:
-    """Return whether process `index` of a run is the first one on its machine."""
-    rank = torchrun_rank()
-    return index == 0 if rank is None else rank.local_index == 0
-
-
 def processes_here(processes: int) -> int:
     """Return how many of a run's `processes` are on this machine."""
     rank = torchrun_rank()

@@ -69,14 +69,10 @@ def check_sinks(names: Iterable[str]) -> None:
             raise ConfigError("sinks", f"must name {extra} once, with {POLICY} or without")
         if name in TRACKERS:
             place_of(name)
-            if not all(map(_is_installed, TRACKERS[name].packages)):
+            specs = map(find_spec, TRACKERS[name].packages)
+            if any(spec is None or spec.origin is None for spec in specs):  # a mere folder, as W&B's own, is no package
                 needed = f"{name} needs packages that are missing; install them with: {install_command(extra)}"
                 raise ConfigError("sinks", needed)
         elif name != JSON_LINES and name not in (known := installed_sinks()):
             accepted = ", ".join((*_BUILT_IN, *sorted(known)))
             raise ConfigError("sinks", f"must be {NONE}, or names among {accepted}, separated by commas; got {name!r}")
-
-
-def _is_installed(package: str) -> bool:
-    spec = find_spec(package)
-    return spec is not None and spec.origin is not None  # a folder of that name, such as W&B's own, is no package

@@ -38,7 +38,7 @@ def check_setup(config: RunConfig) -> None:
     _check_device(config.device)
     _check_threads(config.threads)
     check_sinks(sink_names(config.sinks))
-    if config.on_ray:
+    if config.ray != "none":
         feature("ray", "--ray").check_cluster(config.ray)
     if isinstance(game := config.game_info, NamesFiles):
         game.check_files(config)

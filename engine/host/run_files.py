@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import shutil
+import socket
 import threading
 import time
 from pathlib import Path
@@ -27,7 +28,7 @@ from engine.protocol.messages import Event, Failed, Finished, Hello, Progress, W
 from engine.runs import checkpoints
 from engine.runs.marks import RECORD_FILE
 from engine.runs.recording import read_known
-from engine.runs.run import LOG_FILE, HeldRun, Run, RunRecord, machine_name
+from engine.runs.run import LOG_FILE, HeldRun, Run, RunRecord
 from engine.runtime.files import open_regular, replacing, write_atomically
 
 log = logging.getLogger("host")
@@ -229,7 +230,7 @@ class RunFiles:
         """Read the record, which says from now on that this process is starting the run."""
         self.record = self._run.record()
         self.record.pid, self.record.state, self.record.reason = os.getpid(), "starting", ""
-        self.record.host, self.record.steps, self.record.result = machine_name(), steps, None
+        self.record.host, self.record.steps, self.record.result = socket.gethostname(), steps, None
         self.record.alerts, self.record.alert, self.record.alert_at = 0, "", 0.0
 
     def overwrite_record(self) -> None:

@@ -15,15 +15,7 @@ import msgspec
 from engine.errors import UserError
 from engine.protocol.commands import Command, Message, bounded
 from engine.protocol.messages import Event, Failed, Hello, Report
-from engine.protocol.results import (
-    CheckReport,
-    DistillationReport,
-    EvaluationReport,
-    ExportReport,
-    PlayCommand,
-    PlayReport,
-    ProfileReport,
-)
+from engine.protocol.results import Answer, PlayCommand
 from engine.protocol.sinks import SinkEvent
 from engine.runtime.text import place_of, printable
 
@@ -31,7 +23,8 @@ M = TypeVar("M")
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 MAX_COMMAND_BYTES = 2**16
-_ENCODER = msgspec.msgpack.Encoder()
+encode = msgspec.msgpack.Encoder().encode
+"""A message as MessagePack, without the length prefix."""
 _HEADER = struct.Struct(">I")
 HEADER_BYTES = _HEADER.size
 
@@ -50,25 +43,15 @@ class CutOffError(ValueError):
 decode_command = bounded(msgspec.msgpack.Decoder(Command).decode)
 decode_greeting_head = bounded(msgspec.msgpack.Decoder(GreetingHead).decode)
 decode_event = bounded(msgspec.msgpack.Decoder(Event).decode)
-decode_distillation = bounded(msgspec.msgpack.Decoder(DistillationReport).decode)
-decode_evaluation = bounded(msgspec.msgpack.Decoder(EvaluationReport).decode)
-decode_check = bounded(msgspec.msgpack.Decoder(CheckReport).decode)
-decode_export = bounded(msgspec.msgpack.Decoder(ExportReport).decode)
-decode_play = bounded(msgspec.msgpack.Decoder(PlayReport).decode)
+decode_answer = bounded(msgspec.msgpack.Decoder(Answer).decode)
 decode_play_command = bounded(msgspec.msgpack.Decoder(PlayCommand).decode)
-decode_profile = bounded(msgspec.msgpack.Decoder(ProfileReport).decode)
 decode_report = bounded(msgspec.msgpack.Decoder(Report).decode)
 decode_sink_event = bounded(msgspec.msgpack.Decoder(SinkEvent).decode)
 
 
-def encode(message: Message) -> bytes:
-    """A message as MessagePack, without the length prefix."""
-    return _ENCODER.encode(message)
-
-
 def pack(message: Message) -> bytes:
     """A message as sent on a stream: 4 bytes of length (big-endian), then MessagePack."""
-    body = _ENCODER.encode(message)
+    body = encode(message)
     return _HEADER.pack(len(body)) + body
 
 

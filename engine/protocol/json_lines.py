@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -22,13 +22,14 @@ from engine.protocol.messages import (
     FinalEvaluation,
     Finished,
     Log,
+    Mean,
     Phase,
     Progress,
     Saved,
     Summary,
 )
 from engine.protocol.outcome import Outcome, mean_keys
-from engine.protocol.results import Evaluated, StudentEvaluation, TaskScore
+from engine.protocol.results import Evaluated, Interval, StudentEvaluation, TaskScore
 from engine.runtime.formats import json_line
 
 
@@ -121,18 +122,7 @@ def as_fields(message: msgspec.Struct, outcome: Outcome) -> dict[str, Any]:
     return fields | own
 
 
-class Estimated(Protocol):
-    """A mean or a rate with its 95 % interval."""
-
-    @property
-    def mean(self) -> float: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def high(self) -> float | None: ...
-
-
-def interval_keys(means: Mapping[str, Estimated]) -> dict[str, Any]:
+def interval_keys(means: Mapping[str, Mean | Interval]) -> dict[str, Any]:
     """Means with the ends of their intervals, by the keys that they have in JSON lines."""
     return {
         key: value

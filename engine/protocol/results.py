@@ -260,15 +260,10 @@ class Exported(Message, frozen=True):
 
 EvaluationReport = Episode | Log | Evaluated | Failed
 DistillationReport = DistillationProgress | StudentEvaluation | Distilled | Failed
-ProfileReport = Log | Profiled | Failed
 
 
 class Checked(Message, frozen=True):
     """All networks can be trained."""
-
-
-ExportReport = Exported | Failed
-CheckReport = Checked | Failed
 
 
 Buttons = Annotated[int, msgspec.Meta(ge=0, lt=2**24)]
@@ -328,3 +323,5 @@ class Filmed(Message, frozen=True):
 
 
 PlayReport = Frame | Playing | Episode | Log | Filmed | Failed
+Answer = EvaluationReport | DistillationReport | PlayReport | Profiled | Exported | Checked
+"""What any command of the engine tells the program that has started it."""

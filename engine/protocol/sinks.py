@@ -47,7 +47,7 @@ class Restart(Message, frozen=True):
 SinkEvent = Begin | Restart | Progress | Episode | Evaluation | FinalEvaluation | Finished | Failed
 
 
-_EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d{10}\.\d{6})\..*\.part(\d{1,9})\.[0-9a-f]{16}")
+EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d{10}\.\d{6})\..*\.part(\d{1,9})\.[0-9a-f]{16}")
 _TICK_S = 1e-6
 
 
@@ -59,14 +59,8 @@ def next_event_file(names: Iterable[str]) -> str:
     So a name must be later than those before it even if the clock was set back; and the number of the part tells the
     order should that fail.
     """
-    earlier = [found for found in map(_EVENT_FILE.fullmatch, names) if found]
+    earlier = [found for found in map(EVENT_FILE.fullmatch, names) if found]
     at = max([time.time(), *(float(found[1]) + _TICK_S for found in earlier)])
     part = 1 + max((int(found[2]) for found in earlier), default=0)
     host = f"{socket.gethostname()}.{os.getpid()}"
     return f"events.out.tfevents.{at:017.6f}.{host}.part{part}.{secrets.token_hex(8)}"
-
-
-def part_of(name: str) -> int:
-    """The number of the part that wrote a file; 0 if its name does not tell."""
-    found = _EVENT_FILE.fullmatch(name)
-    return int(found[2]) if found else 0

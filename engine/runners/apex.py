@@ -166,7 +166,7 @@ class Runner:
 
 
 def _actors(config: RunConfig, spec: Spec, link: ParentLink, mailbox: FrameMailbox) -> Actors:
-    if not config.on_ray:
+    if config.ray == "none":
         return LocalActors(config, spec, link, mailbox)
     address = feature("ray", "--ray").prepare(config.ray)  # before Ray is imported
     actors: Actors = feature("ray actors", "--ray")(config, spec, link, mailbox, address)

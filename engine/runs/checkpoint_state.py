@@ -154,7 +154,7 @@ class Extra(msgspec.Struct):
     play: KeptPlay = msgspec.field(default_factory=KeptPlay)
     tuned: dict[KeptTunable, float] = {}
     evaluation_due: bool = False
-    schedule: KeptSchedule | msgspec.UnsetType | None = msgspec.UNSET
+    schedule: KeptSchedule | None = None
     """None if it had ended."""
     curriculum: KeptCurriculum | None = None
 

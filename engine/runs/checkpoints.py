@@ -44,10 +44,6 @@ OnProgress = Callable[[float], object]
 """Called with the fraction done of work that takes long; an exception that it raises ends the work."""
 
 
-def unseen(done: float) -> None:
-    """For work whose progress nobody follows."""
-
-
 class CheckpointError(UserError):
     """A checkpoint is missing, incomplete, damaged or not of mario-tui."""
 
@@ -103,7 +99,7 @@ def seal(folder: Path, env_steps: int, updates: int, progress: Callable[[], obje
     sync(folder)
 
 
-def verify(folder: Path, *, checksums: bool = True, progress: OnProgress = unseen) -> Manifest:
+def verify(folder: Path, *, checksums: bool = True, progress: OnProgress = lambda done: None) -> Manifest:
     """Check sizes and checksums of a sealed folder. Raises `CheckpointError` naming the file that is wrong.
 
     `checksums=False` skips the checksums, which read every byte.
@@ -180,7 +176,7 @@ def rotate(run: Run, keep: int, damaged: Collection[Path] = ()) -> None:
         remove(path)
 
 
-def give_way(run: Run, progress: OnProgress = unseen) -> Path | None:
+def give_way(run: Run, progress: OnProgress = lambda done: None) -> Path | None:
     """Remove the oldest checkpoint, to make room for a new one, and return it; None if it can't be, or if no newer one
     is intact."""
     oldest = next(iter(committed(run)), None)
@@ -208,7 +204,7 @@ def recover(run: Run) -> list[Path]:
 
 
 def newest(
-    run: Run, on_skip: Callable[[str], object] = lambda reason: None, progress: OnProgress = unseen
+    run: Run, on_skip: Callable[[str], object] = lambda reason: None, progress: OnProgress = lambda done: None
 ) -> Path | None:
     """The newest checkpoint that passes `verify`. `on_skip` is called with the reason for each newer one."""
     for path in reversed(folders(run)):

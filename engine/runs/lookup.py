@@ -43,7 +43,6 @@ from engine.runs.checkpoints import (
     newest,
     policy_metadata,
     read_manifest,
-    unseen,
     verify,
 )
 from engine.runs.marks import RECORD_FILE, is_run, run_folder, user_name
@@ -249,7 +248,7 @@ class Source:
     run: Run | None
 
 
-def find_source(spec: str, run_dir: str | Path | None, progress: OnProgress = unseen) -> Source:
+def find_source(spec: str, run_dir: str | Path | None, progress: OnProgress = lambda done: None) -> Source:
     """Resolve `--resume RUN|PATH|latest`; runs are those of `list_runs(run_dir)`.
 
     The newest checkpoint of a run continues that run. An older one, or one outside a run's folder, starts a new run.
@@ -283,7 +282,7 @@ def find_source(spec: str, run_dir: str | Path | None, progress: OnProgress = un
     return _newest_source(run, progress)
 
 
-def find_policy(spec: str, run_dir: str | Path | None, progress: OnProgress = unseen) -> Path:
+def find_policy(spec: str, run_dir: str | Path | None, progress: OnProgress = lambda done: None) -> Path:
     """The policy file (safetensors) for `spec`: a policy file, the name of a policy in the package, a checkpoint
     folder, a run or `latest`, or an address on the Hub, from which it may be downloaded.
 
@@ -396,19 +395,14 @@ def options_of_policy(asked: Mapping[str, Any]) -> dict[str, Any]:
     game = said["game"]
     if game not in GAMES or asked.get("game", game) != game:
         return {}
-    valid: dict[str, Any] = {"game": game}
-    for name, value in _decided_by(said).items():
+    info, valid = game_of(game), dict[str, Any](game=game)
+    decided = {name: said[name] for name in HEAD_OPTIONS if said[name]}
+    decided |= info.options_of_policy(said) if isinstance(info, StartsFromPolicy) else {}
+    for name, value in decided.items():
         with contextlib.suppress(ConfigError):  # a file from elsewhere
             check(specs_of(game)[name], value)
             valid[name] = value
     return valid
-
-
-def _decided_by(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that the weights of a policy with this metadata fit."""
-    game = game_of(policy["game"])
-    head = {name: policy[name] for name in HEAD_OPTIONS if policy[name]}
-    return head | (game.options_of_policy(policy) if isinstance(game, StartsFromPolicy) else {})
 
 
 def with_located_policy(config: RunConfig) -> RunConfig:
@@ -427,7 +421,10 @@ def with_located_policy(config: RunConfig) -> RunConfig:
 
 def fitting_policy(config: RunConfig) -> Path:
     """The file of a run's initial policy. Raises `ConfigError` if it is gone, or its weights don't fit the run."""
-    path = _find(config.initial_policy or "", config)
+    try:
+        path = find_policy(config.initial_policy or "", config.run_dir)
+    except CheckpointError as error:
+        raise ConfigError("initial_policy", f"must be a policy; {error}") from None
     metadata = policy_metadata(path)
     for field, wanted in _must_be(config):
         found = metadata.get(field)
@@ -438,13 +435,6 @@ def fitting_policy(config: RunConfig) -> Path:
                 "initial_policy", f"must have {field} {accepted}, as this run, got {in_words(found)} in {path.name}"
             )
     return path
-
-
-def _find(policy: str, config: RunConfig) -> Path:
-    try:
-        return find_policy(policy, config.run_dir)
-    except CheckpointError as error:
-        raise ConfigError("initial_policy", f"must be a policy; {error}") from None
 
 
 def _must_be(config: RunConfig) -> Iterator[tuple[str, Any]]:
@@ -459,9 +449,6 @@ def _must_be(config: RunConfig) -> Iterator[tuple[str, Any]]:
     else:
         yield "frame_shape", list(config.spec.frame_shape)
     yield "normalized", config.spec.normalized
-
-
-_MOST = 2**53
 
 
 @dataclass(frozen=True)
@@ -483,16 +470,15 @@ def origin_of(policy: Path) -> Origin:
     """Return where a policy file comes from. Raises `CheckpointError` if it is not a policy of mario-tui."""
     metadata = policy_metadata(policy)
     game = game_of(metadata["game"])
-    trained_on = metadata.get(game.tasks)
     run = run_folder(policy)
     name, kind = _kind_of(policy, run)
     return Origin(
         name=name,
         kind=kind,
         run=None if run is None else run.name,
-        trained_on=task_label(game, trained_on) if isinstance(trained_on, str) else "",
-        env_steps=_count(metadata.get("env_steps")),
-        updates=_count(metadata.get("updates")),
+        trained_on=task_label(game, metadata[game.tasks]),
+        env_steps=metadata.get("env_steps"),
+        updates=metadata.get("updates"),
     )
 
 
@@ -508,7 +494,3 @@ def _kind_of(policy: Path, run: Path | None) -> tuple[str, PolicyKind]:
     if shipped is not None and shipped.resolve() == policy.resolve():
         return policy.stem, "included"
     return policy.name, "file"
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None

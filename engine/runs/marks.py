@@ -34,7 +34,6 @@ from engine.runtime.formats import parsed_json
 
 RECORD_FILE = "run.json"
 Kind = Literal["runs", "code", "sweeps", "folders", "births"]
-_OF_ONE_FOLDER: tuple[Kind, ...] = ("runs", "code", "sweeps", "folders")
 _MAX_BYTES = 2**24
 
 
@@ -80,7 +79,7 @@ def read(kind: Kind, path: Path) -> bytes:
     entry = _guarded(kind) / path_digest(path)
     if not _is_trusted(entry):
         raise OSError(errno.EPERM, "may be somebody else's", str(entry))
-    if kind in _OF_ONE_FOLDER and not _is_of_this_folder(path):
+    if kind != "births" and not _is_of_this_folder(path):
         raise OSError(errno.ESTALE, "is of another folder that was here before", str(entry))
     return read_bounded(entry, _MAX_BYTES)
 
@@ -88,21 +87,16 @@ def read(kind: Kind, path: Path) -> bytes:
 def write(kind: Kind, path: Path, content: bytes) -> None:
     """Write a mark. Raises `OSError` if that can't be done, or somebody else could replace it."""
     make_private(_folder(kind))
-    if kind in _OF_ONE_FOLDER:
+    if kind != "births":
         if not _is_of_this_folder(path):
             forget(path)
         write("births", path, birth_of(path).encode())
     write_atomically(_guarded(kind) / path_digest(path), content)
 
 
-def why_open_to_others() -> str:
-    """Why no mark counts: somebody else can write where they are; empty if nobody can."""
-    return way_into("STATE", "code")
-
-
 def why_not_own() -> str:
     """Return what is wrong with a folder that has no mark, as a clause."""
-    if flaw := why_open_to_others():
+    if flaw := way_into("STATE", "code"):  # then no mark counts
         return f"may have been made by somebody else, because {flaw}"
     return "was not made here by you"
 
@@ -202,7 +196,7 @@ def check_code(values: Mapping[str, Any], typed: Mapping[str, Any], source: Path
     own = _own_code(source)
     for name, value in named_code(values).items():
         if typed.get(name) is None and own.get(name) != value:
-            flaw = why_open_to_others()
+            flaw = way_into("STATE", "code")
             unknown = f", and whether you started it is unknown, because {flaw}" if flaw else ""
             raise ConfigError(
                 name, f"must be given, because {who} names code that would run{unknown}; if you trust it: {value}"

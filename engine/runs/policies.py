@@ -7,12 +7,11 @@ must name a task that a run can have, and the shapes must be those of the task. 
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import msgspec
 
@@ -59,10 +58,6 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dtype: str  # of the weights in the file
     rates: list[Rate]
     result: FinalResult | None = None  # of the run that trained it
-
-    def rate(self, console: str, conditions: Conditions) -> Rate | None:
-        """The rate on a console under these conditions; None if the card has none."""
-        return next((rate for rate in self.rates if rate.console == console and rate.is_under(conditions)), None)
 
 
 def folder() -> Path:
@@ -111,23 +106,6 @@ def how_to_install(name: str) -> str:
     return f"{name} comes with: {install_command('policies')}"
 
 
-def of_task(game: str, where: str | None) -> Path:
-    """The policy for a game and its stage or board (None: any); one for this alone is preferred to one for several, and
-    of equals the first by name. Raises `UserError` with the names of all policies, or how to install it."""
-    known = cards()
-    suited = [card for card in known if card.game == game and where in (None, card.stage, *card.stage.split(","))]
-    if where is not None:
-        suited.sort(key=lambda card: card.stage.count(","))
-    paths = (path_of(card.name) for card in suited)
-    if (path := next(filter(None, paths), None)) is not None:
-        return path
-    if suited:
-        raise UserError(f"CHECKPOINT: {how_to_install(suited[0].name)}")
-    names = ", ".join(card.name for card in known) or "none yet"
-    asked = game if where is None else f"{game} {where}"
-    raise UserError(f"CHECKPOINT: no policy comes with the package for {asked}; accepted: {names}")
-
-
 def by_task(game: str) -> list[str]:
     """Names of a game's installed policies for a single task, those with the most clears on their cards in random
     phases first, in which they will begin, and then that for the most tasks, which plays the others."""
@@ -141,11 +119,6 @@ def by_task(game: str) -> list[str]:
     single.sort(key=clears, reverse=True)
     widest = max(known, key=lambda card: card.stage.count(","))
     return [*(card.name for card in single), widest.name]
-
-
-def write_card(card: Card, where: Path) -> None:
-    text = json.dumps(msgspec.to_builtins(card), indent=1) + "\n"
-    (where / f"{card.name}.json").write_text(text, encoding="utf-8")
 
 
 _MOST_PARTS = 32
@@ -176,36 +149,24 @@ class Metadata(msgspec.Struct):
     noisy: bool = False
 
 
-@runtime_checkable
-class HadFewerOptions(Protocol):
-    """A game whose policy files of the version before may lack options."""
-
-    of_earlier_policies: Mapping[str, Any]
-    """Those options, and the values that they had."""
-
-
 def checked_metadata(said: Any) -> dict[str, Any]:
-    """The metadata of a policy, with what the version before left out, and its task as a run's options say it. Raises
-    `ValueError` saying what is wrong."""
+    """The metadata of a policy, with its task as a run's options say it. Raises `ValueError` saying what is
+    wrong."""
     policy = msgspec.convert(said, Metadata)
     if policy.game not in GAMES:
         raise ValueError(f"game {must_be_one_of(GAMES, policy.game)}")
     game = game_of(policy.game)
-    network = policy.network.removeprefix("dueling-")  # the name before networks belonged to games
+    network = policy.network
     if network not in game.networks and not ("network" in options_with("import", game.name) and ":" in network):
         raise ValueError(f"network {must_be_one_of(game.networks, network)}")
     head = {name: getattr(policy, name) for name in HEAD_OPTIONS}
-    earlier = game.of_earlier_policies if isinstance(game, HadFewerOptions) else {}
-    complete = {**earlier, **said, "network": network}
     may_lack = {name for name, spec in own_options(game.name).items() if spec.default is None}
-    missing = [
-        name for name in options_with("policy", game.name) if complete.get(name) is None and name not in may_lack
-    ]
+    missing = [name for name in options_with("policy", game.name) if said.get(name) is None and name not in may_lack]
     if missing:
         raise ValueError(f"{missing[0]} is missing")
     try:
         check_head(game, network, head)
-        configs = _configs(game, complete)
+        configs = _configs(game, said)
         specs = [config.spec for config in configs]
         spec = game.spec_for_all(specs) if isinstance(game, JoinsPolicies) else specs[0]
     except ConfigError as error:
@@ -214,9 +175,9 @@ def checked_metadata(said: Any) -> dict[str, Any]:
     for name, wanted in shapes.items():
         if getattr(policy, name) != wanted:
             raise ValueError(f"{name} must be {wanted} for its task, got {getattr(policy, name)}")
-    as_listed = {name: complete[name] for name in (game.tasks, "actions") if name in complete}
+    as_listed = {name: said[name] for name in (game.tasks, "actions") if name in said}
     options = {name: configs[0].value(name) for name in options_with("policy", game.name)}
-    return complete | options | as_listed | head | {"normalized": spec.normalized, "numbers": spec.numbers}
+    return said | options | as_listed | head | {"normalized": spec.normalized, "numbers": spec.numbers}
 
 
 def _configs(game: Game, said: Mapping[str, Any]) -> list[RunConfig]:

@@ -168,8 +168,6 @@ def check_replay(path: Path, spec: Spec, n_step: int) -> None:
     Raises `ValueError` if no replay can have written it, `OSError` if it can't be read.
     """
     state = mapped_arrays(path)
-    if "sampler.ahead.scales" not in state:  # a batch drawn by an earlier version, which is refused when it is loaded
-        state = {name: array for name, array in state.items() if not name.startswith("sampler.ahead.")}
     lanes, used, *_ = *state.get("storage.frames", np.empty(0)).shape, 0, 0
     shape = replay_shape(spec, lanes, max(used, n_step + spec.stack + 1), n_step)
     known = {f"storage.{name}" for name in shape.storage(0)}

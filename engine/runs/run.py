@@ -28,7 +28,7 @@ from engine.config.runners import RUNNERS
 from engine.errors import UserError
 from engine.protocol.messages import State
 from engine.protocol.results import BestEvaluation, Count, FinalResult, Score, Seconds
-from engine.runs.marks import RECORD_FILE, is_run, utf8_path
+from engine.runs.marks import RECORD_FILE, utf8_path
 from engine.runtime.files import HeldFolder, lock_exclusively, open_lock, open_regular, write_atomically
 from engine.runtime.formats import read_json
 
@@ -46,7 +46,6 @@ LOOP_ENDED = "the training loop has ended"
 """Why a run has ended that was reported by a loop, and not stopped."""
 NOT_SAVED = "the final checkpoint could not be written"
 """Why a run has failed that has trained to its end, such as on a full disk."""
-_MOST_RESULTS = 256
 _REFUSED_SINCE: dict[str, Any] = {"final_gamma": None, "advantage_learning": 0.0, "random_phase": False}
 """Options that earlier versions accepted together with others that contradict them, and their values without effect."""
 SILENCE_S = 5.0
@@ -95,7 +94,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     @property
     def elsewhere(self) -> str:
         """The name of the other machine that the run is on; empty if it is on this one, or on none."""
-        return self.host if self.state in ACTIVE and self.host != machine_name() else ""
+        return self.host if self.state in ACTIVE and self.host != socket.gethostname() else ""
 
     def encode(self) -> bytes:
         """Its JSON, dated now."""
@@ -260,7 +259,7 @@ class Run:
             owner = read_json(self.record_path, _Owner, LARGEST_FILE)
             if owner.state not in ACTIVE:
                 return False
-            if owner.host not in ("", machine_name()):
+            if owner.host not in ("", socket.gethostname()):
                 return abs(time.time() - owner.updated_at) < _ELSEWHERE_S
             if elsewhere_only:
                 return False
@@ -296,10 +295,6 @@ def is_complete(reason: str) -> bool:
     return reason.endswith("are done") or reason == LOOP_ENDED
 
 
-def machine_name() -> str:
-    return socket.gethostname()
-
-
 def _silence_s(record: RunRecord) -> float:
     """Seconds since a host on this machine has dated its socket; 0 if that is unknown."""
     if not record.host or record.elsewhere or not psutil.pid_exists(record.pid):  # a new host has the lock, no record
@@ -323,16 +318,6 @@ def initial_record(run: Run, config: Description, state: State, at: float, reaso
         updated_at=at,
         reason=reason,
     )
-
-
-def record_if_begun(run: Run) -> RunRecord | None:
-    """The record of a run; None if it has none, or is just being deleted. Raises `UserError` if it can't be read."""
-    try:
-        return run.record() if is_run(run.path) else None
-    except UserError:
-        if is_run(run.path):
-            raise
-        return None
 
 
 def read_config(path: Path) -> RunConfig:

@@ -8,13 +8,11 @@ used where its digest was noted in the user's state folder when it was written: 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
-import itertools
 import json
 import os
-import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -28,10 +26,9 @@ from engine.config.run_config import RunConfig
 from engine.config.runners import is_run_name
 from engine.errors import ScarceError, UserError
 from engine.runs import marks
-from engine.runs.marks import user_name, utf8_path
-from engine.runs.registry import SWEEP_FILE, name_error
-from engine.runs.run import Annotation, Run, RunRecord, record_if_begun
-from engine.runs.sweep_journal import MOST_RUNS, TRIES, Entry, Event, Journal, note
+from engine.runs.marks import utf8_path
+from engine.runs.registry import SWEEP_FILE
+from engine.runs.run import Annotation, Run
 from engine.runtime.files import (
     is_full,
     is_own,
@@ -43,32 +40,57 @@ from engine.runtime.files import (
 )
 from engine.runtime.formats import parsed_json, read_json
 
-LOG_FILE, EARLIER_FOLDER = "sweep.log", "earlier"
-"""The latter holds what tries have left whose place another try has."""
-LOCK_FILE, PLAN_LOCK_FILE = "sweep.lock", "plan.lock"
+LOG_FILE, LOCK_FILE, PLAN_LOCK_FILE = "sweep.log", "sweep.lock", "plan.lock"
 _QUEUES = {"mario_tui.extras.sweeps.queue", "mario_tui.sweep_queue"}
 """Modules that are the queue; the latter in earlier versions."""
-_PID_BYTES, _LOCK_BYTES = 20, 512
+PID_BYTES, LOCK_BYTES = 20, 512
 """Of the lock file: in it are the queue's process ID and what it waits for."""
-STARTUP_SETTINGS = 4
-"""Settings that have a finished run before any is pruned. Optuna's default is 5, more than small grids can spare."""
-_TRIES_FILE = "tries.json"
-"""In which earlier versions have counted the tries of each run; 0 for one that was resumed."""
-_MAX_BYTES = 2**24
-_MAX_RECORD_BYTES = 2**16
-"""Of the record of a run: whoever shows a sweep holds those of all."""
+MAX_BYTES = 2**24
+JOURNAL_FILE = "journal.jsonl"
+MOST_RUNS = 2000
+_LONGEST = 1000
+"""Characters of a reason."""
+Event = Literal[
+    "begun", "finished", "stopped", "failed", "lost", "refused", "pruned", "resumed", "moved", "deleted", "started",
+    "stopping",
+]  # fmt: skip
+_Text = Annotated[str, msgspec.Meta(max_length=_LONGEST)]
 Metric = Literal["best", "last"]
 """What settings are compared by: the best evaluations of their runs, or their last episodes."""
 _Scalar = str | int | float | bool | None
 _Values = dict[str, _Scalar]
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of the journal: what has happened to runs. By event:
+
+    - `begun`: a host was started
+    - `finished`, `stopped`, `failed`: it has ended; `reason` says why, and who stopped it
+    - `lost`: it ended with the node or the process that it was on
+    - `refused`: it can't be started, and is not tried again
+    - `pruned`: its setting was given up
+    - `resumed`: it is to be begun, however often it was tried before
+    - `moved`: its last try has left files, which are now in the folder `reason` of the sweep
+    - `deleted`: the user has deleted it
+    - `started`, `stopping`: the queue of the sweep
+    """
+
+    event: Event
+    at: Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+    """Unix time."""
+    runs: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=MOST_RUNS)] = ()
+    """Names; none if it is about the sweep."""
+    reason: _Text = ""
+    counts: bool = True
+    """Of `lost`: whether that was a try. It was not if a whole node is gone."""
 
 
 class Member(msgspec.Struct, frozen=True):
     """A run of a sweep: the values of what varies, and its seed."""
 
     settings: _Values
-    seed: _Count
+    seed: Count
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -77,8 +99,8 @@ class Search(msgspec.Struct, frozen=True):
     vary: tuple[str, ...]
     """`OPTION=VALUES`, as typed."""
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST_RUNS)]
-    seeds: tuple[_Count, ...]
-    seed: _Count
+    seeds: tuple[Count, ...]
+    seed: Count
     metric: Metric
 
 
@@ -97,7 +119,7 @@ class SweepPlan(msgspec.Struct, frozen=True):
     """Tags and note of all runs; the name of the sweep is another tag."""
     ray: str = "none"
     """The cluster whose nodes the runs are on, as `--ray` names it."""
-    prune_after: _Count | None = None
+    prune_after: Count | None = None
     """Environment steps from which on settings that are worse than the others are stopped; None: none is."""
     pruned: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_RUNS)] = ()
     """Names of the runs that an earlier version has given up for that."""
@@ -152,31 +174,6 @@ class Sweep:
         run.path = self.path / f"{self._first_name[:90]}-{number + 1:03}"  # not resolved: there may be a link
         return run
 
-    def problem(self, run: Run) -> str:
-        """Why what has the place of one of its runs can't be used; empty if it can, or if there is nothing."""
-        owners = set[int]()
-        for path in (self.path, run.path, run.record_path):
-            try:
-                status = path.lstat()
-            except FileNotFoundError:
-                break
-            except OSError as error:
-                return f"{path}: can't be read ({error.strerror or error})"
-            if stat.S_ISLNK(status.st_mode):
-                return f"{path}: is a link; the runs of a sweep lie in its folder"
-            if path == run.record_path and status.st_size > _MAX_RECORD_BYTES:
-                return f"{path}: must have at most {_MAX_RECORD_BYTES:,} bytes, got {status.st_size:,}"
-            owners.add(status.st_uid)
-            if len(owners) > 1:
-                return f"{path}: belongs to {user_name(status.st_uid)}, not to the owner of the sweep"
-        return ""
-
-    def record(self, run: Run) -> RunRecord | None:
-        """The record of one of its runs; None if it has none, or see `problem`."""
-        with contextlib.suppress(OSError, UserError):
-            return None if self.problem(run) else record_if_begun(run)
-        return None
-
     def plan(self) -> SweepPlan:
         """Return what the file says, to be shown. Raises `UserError` if it can't be read."""
         return self._decoded(self._content())
@@ -221,7 +218,7 @@ class Sweep:
     def _content(self) -> bytes:
         path = self.path / SWEEP_FILE
         try:
-            return read_bounded(path, _MAX_BYTES)
+            return read_bounded(path, MAX_BYTES)
         except FileNotFoundError:
             why = "" if self.path.is_dir() else " (no such folder; was it moved or removed?)"
             raise UserError(f"{self.path}: not a sweep of mario-tui{why}") from None
@@ -237,36 +234,9 @@ class Sweep:
     def _mark(self) -> _Mark:
         return parsed_json(marks.read("sweeps", self.path), _Mark)
 
-    def journal(self, plan: SweepPlan) -> Journal:
-        """Return what has happened to its runs. Raises `UserError` if the journal can't be read."""
-        before = [Entry("pruned", 0.0, plan.pruned)]
-        with contextlib.suppress(OSError, ValueError):
-            for name, tries in read_json(self.path / _TRIES_FILE, dict[str, _Count], _MAX_BYTES).items():
-                before += [Entry("begun", 0.0, (name,))] * min(tries, TRIES) or [Entry("resumed", 0.0, (name,))]
-        return Journal(self.path, before).read()
-
     def note(self, event: Event, *runs: Run, reason: str = "", counts: bool = True) -> None:
         """Add to the journal. Raises `UserError` if it can't be written."""
         note(self.path, event, *(run.name for run in runs), reason=reason, counts=counts)
-
-    def set_aside(self, run: Run) -> str:
-        """Move what a try of a run has left, so that another one can have its place. Returns where in the sweep's
-        folder it is; empty if there was nothing. Raises `UserError` if the run trains or can't be moved."""
-        if not os.path.lexists(run.path):
-            return ""
-        try:
-            (earlier := self.path / EARLIER_FOLDER).mkdir(exist_ok=True)
-            if not is_own(earlier):
-                raise UserError(f"{earlier}: must be a folder of your own")
-            with run.lock():
-                places = (earlier / f"{run.name}-{number}" for number in itertools.count(1))
-                place = next(each for each in places if not os.path.lexists(each))
-                run.path.rename(place)
-                marks.forget(run.path)
-        except OSError as error:
-            raise UserError(f"{run.path}: can't be moved to {EARLIER_FOLDER} ({error.strerror or error})") from None
-        self.note("moved", run, reason=(folder := f"{EARLIER_FOLDER}/{place.name}"))
-        return folder
 
     def queue_pid(self) -> int | None:
         """The process of its queue; None if it has none. 0 if it is about to tell."""
@@ -275,7 +245,7 @@ class Sweep:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    pid = int(file.read(_PID_BYTES) or 0)
+                    pid = int(file.read(PID_BYTES) or 0)
                     process = psutil.Process(pid) if pid > 0 else None
                     ours = process is not None and _is_queue(process)
                     return pid if ours else 0
@@ -293,18 +263,6 @@ class Sweep:
                     return process.pid
         return None
 
-    def create_lock(self) -> None:
-        """Create what is locked: without it, each of two queues that start at the same time would find the other."""
-        open_lock(self.path / LOCK_FILE).close()
-
-    @property
-    def waits_for(self) -> str:
-        """Return what its queue waits for to start more runs; empty if for nothing, or if it has none."""
-        with contextlib.suppress(OSError):
-            if self.queue_pid():
-                return read_bounded(self.path / LOCK_FILE, _LOCK_BYTES)[_PID_BYTES:].decode("utf-8", "ignore").strip()
-        return ""
-
     @contextlib.contextmanager
     def lock(self) -> Iterator[Callable[[str], None]]:
         """Be its queue, and tell others what that waits for: the file keeps its size, so that a full disk takes it.
@@ -314,19 +272,15 @@ class Sweep:
         with self._locked(LOCK_FILE, lock_exclusively) as file:
 
             def tell(waits_for: str) -> None:
-                content = f"{os.getpid():<{_PID_BYTES}}{waits_for}".encode()
-                os.pwrite(file.fileno(), content[:_LOCK_BYTES].ljust(_LOCK_BYTES), 0)
+                content = f"{os.getpid():<{PID_BYTES}}{waits_for}".encode()
+                os.pwrite(file.fileno(), content[:LOCK_BYTES].ljust(LOCK_BYTES), 0)
 
-            os.truncate(file.fileno(), _LOCK_BYTES)  # it may be somebody else's work
+            os.truncate(file.fileno(), LOCK_BYTES)  # it may be somebody else's work
             tell("")
             yield tell
 
     def _has_queue(self) -> UserError:
         return UserError(f"{self.name}: has a queue already")
-
-    def is_stopping(self, plan: SweepPlan) -> bool:
-        """Return whether all its runs are being stopped."""
-        return self.queue_pid() is not None and self.journal(plan).is_stopping
 
     @contextlib.contextmanager
     def _locked(self, name: str, lock: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
@@ -349,6 +303,22 @@ def why_not_own() -> str:
     return f"{marks.why_not_own()}, so it can only be looked at"
 
 
+def note(folder: Path, event: Event, *runs: str, reason: str = "", counts: bool = True) -> None:
+    """Add a line to the journal of the sweep in `folder`, as only one process at a time can. Raises `UserError` if it
+    can't be written."""
+    entry = Entry(event, time.time(), runs, reason[:_LONGEST], counts)
+    with _written(folder / JOURNAL_FILE), open_lock(folder / JOURNAL_FILE, os.O_APPEND) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        size = os.fstat(file.fileno()).st_size
+        is_cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        line = b"\n" * is_cut_off + msgspec.json.encode(entry) + b"\n"
+        if size + len(line) > MAX_BYTES:
+            raise OSError(errno.EFBIG, "it is full")
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 @contextlib.contextmanager
 def _written(folder: Path) -> Iterator[None]:
     """Raises `UserError` for what the block can't write; `folder` is named if the system names no file."""
@@ -367,39 +337,6 @@ class _Mark(msgspec.Struct):
     """Of the sweep; marks of earlier versions have none."""
 
 
-def create_sweep(run_dir: Path, name: str, plan: SweepPlan, *, numbered: bool = False) -> Sweep:
-    """Create a sweep's folder. With `numbered`, a number follows a name that is taken. Raises `UserError` if the name
-    is taken or something can't be written."""
-    path = utf8_path(run_dir / name)
-    if not numbered and (path / SWEEP_FILE).is_file():
-        raise UserError(f"--name: {path} exists already; choose another name, or: mario-tui sweep resume {name}")
-    if not numbered and (reason := name_error(name, run_dir)):
-        raise UserError(f"--name: {reason}")
-    others = (path.with_name(f"{name}-{number}") for number in itertools.count(2)) if numbered else ()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        created = next(each for each in itertools.chain([path], others) if _is_made(each))
-    except (OSError, StopIteration) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or "exists already"
-        raise UserError(f"--run-dir: {path}: can't be written ({reason})") from None
-    sweep = Sweep(created)
-    try:
-        sweep.write_plan(msgspec.structs.replace(plan, name=sweep.name))
-    except UserError:
-        shutil.rmtree(created, ignore_errors=True)  # the name is free again
-        raise
-    return sweep
-
-
-def _is_made(folder: Path) -> bool:
-    """Create a folder, unless there is one of this name."""
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        return False
-    return True
-
-
 def list_sweeps(run_dir: str | Path | None = None) -> list[Sweep]:
     """The sweeps that this user has made, newest first; then others in `checkpoints` of the working directory. With
     `run_dir`, only those in that folder."""
@@ -414,7 +351,7 @@ def list_sweeps(run_dir: str | Path | None = None) -> list[Sweep]:
     with contextlib.suppress(OSError):
         for entry in marks.marks("sweeps"):
             with contextlib.suppress(OSError, ValueError, UserError):
-                mark = read_json(entry, _Mark, _MAX_BYTES)
+                mark = read_json(entry, _Mark, MAX_BYTES)
                 sweep = Sweep(Path(mark.path))
                 is_wanted = run_dir is None or sweep.path.parent == here.resolve()
                 if is_wanted and (sweep.path / SWEEP_FILE).is_file():

@@ -17,7 +17,6 @@ import ctypes
 import errno
 import fcntl
 import grp
-import hashlib
 import io
 import os
 import pwd
@@ -25,7 +24,7 @@ import secrets
 import stat
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -200,14 +199,6 @@ def replacing(path: Path, mode: int = 0o600, folder: int | None = None) -> Itera
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)
         raise
-
-
-def digest_of(files: Iterable[Path], root: Path) -> str:
-    """Return 16 hex digits that change with the contents of any of the files, or with its path below `root`."""
-    digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 Kind = Literal["CACHE", "CONFIG", "STATE"]

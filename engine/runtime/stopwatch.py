@@ -19,8 +19,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -49,17 +48,6 @@ SHARES = "shares"
 _MAX_EVENTS = 200_000  # recorded per thread; later ones are dropped
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """One recorded section, from begin to end in nanoseconds of CLOCK_MONOTONIC."""
-
-    thread: int
-    name: str
-    section: str
-    begin_ns: int
-    end_ns: int
 
 
 class Stopwatch:
@@ -117,13 +105,14 @@ class Stopwatch:
                 does, waits = thread.wall[:n], thread.wall[n:]
         return [time.perf_counter(), *(ns / 1e9 for numbers in (does, waits, all_do, cpu) for ns in numbers)]
 
-    def recorded(self) -> list[Recorded]:
-        """Sections recorded since the last call, of all threads."""
+    def recorded(self) -> list[tuple[int, str, str, int, int]]:
+        """Sections recorded since the last call, of all threads: the thread, its name, the section, and its begin and
+        end in nanoseconds of CLOCK_MONOTONIC."""
         names = (*self.sections, *(f"wait for {section}" for section in (*self.sections, SHARES)))
         found = []
         for thread in tuple(self._threads):
             events, thread.events = thread.events, []
-            found += [Recorded(thread.ident, thread.name, names[slot], begin, end) for slot, begin, end in events]
+            found += [(thread.ident, thread.name, names[slot], begin, end) for slot, begin, end in events]
         return found
 
     def _register_thread(self) -> _Thread:
@@ -210,19 +199,13 @@ def write_part(watch: Stopwatch, path: Path, process: str) -> None:
     """Write the sections that a stopwatch has recorded; atomic, so `path` is complete or absent."""
     pid, events = os.getpid(), list[dict[str, Any]]()
     threads: dict[int, str] = {}
-    for each in watch.recorded():
-        threads[each.thread] = each.name
+    for thread, name, section, begin_ns, end_ns in watch.recorded():
+        threads[thread] = name
         events.append({
-            "name": each.section, "cat": "section", "ph": "X", "pid": pid, "tid": each.thread % 2**31,
-            "ts": each.begin_ns / 1000, "dur": (each.end_ns - each.begin_ns) / 1000,
+            "name": section, "cat": "section", "ph": "X", "pid": pid, "tid": thread % 2**31,
+            "ts": begin_ns / 1000, "dur": (end_ns - begin_ns) / 1000,
         })  # fmt: skip
     named = [{"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": process}}]
     for thread, name in threads.items():
         named.append({"name": "thread_name", "ph": "M", "pid": pid, "tid": thread % 2**31, "args": {"name": name}})
     write_atomically(path, json.dumps([*named, *events]).encode())
-
-
-def merged_trace(parts: Iterable[Path]) -> dict[str, Any]:
-    """Combine parts into one trace, in the object form of the format."""
-    events = [event for part in parts for event in json.loads(part.read_text("utf-8"))]
-    return {"traceEvents": sorted(events, key=lambda event: event.get("ts", 0.0)), "displayTimeUnit": "ms"}

@@ -157,9 +157,18 @@ def processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def machine_cpu_seconds() -> float:
+    """CPU time so far of all programs on the machine, of any priority, and of the kernel."""
+    times = psutil.cpu_times()
+    idle = sum(getattr(times, name, 0.0) for name in ("idle", "iowait"))
+    counted_twice = sum(getattr(times, name, 0.0) for name in ("guest", "guest_nice"))  # also in user and nice
+    return float(sum(times) - idle - counted_twice)
+
+
 def has_native_bf16() -> bool:
     """Return whether the CPU has bfloat16 instructions; without them bfloat16 is emulated."""
-    return not _flags().isdisjoint(("avx512_bf16", "amx_bf16"))
+    flags = next((line.split() for line in _cpuinfo() if line.startswith("flags")), [])  # Linux alone tells
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
 
 
 def cpu_seconds(process: psutil.Process) -> float:
@@ -171,20 +180,6 @@ def cpu_seconds(process: psutil.Process) -> float:
                 times = each.cpu_times()
                 total += times.user + times.system
     return total
-
-
-def machine_cpu_seconds() -> float:
-    """CPU time so far of all programs on the machine, of any priority, and of the kernel."""
-    times = psutil.cpu_times()
-    idle = sum(getattr(times, name, 0.0) for name in ("idle", "iowait"))
-    counted_twice = sum(getattr(times, name, 0.0) for name in ("guest", "guest_nice"))  # also in user and nice
-    return float(sum(times) - idle - counted_twice)
-
-
-@functools.cache
-def _flags() -> frozenset[str]:
-    """The CPU's feature flags; empty where Linux does not report them."""
-    return next((frozenset(line.split()) for line in _cpuinfo() if line.startswith("flags")), frozenset())
 
 
 @functools.cache
@@ -295,11 +290,6 @@ class UserCalls:
         if now - self.begun_at >= 1:
             self.begun_at = now
             self.beat()
-
-    @property
-    def are_under_way(self) -> bool:
-        """Return whether the newest call may still last; one beyond the limit is somebody else's to notice."""
-        return time.monotonic() - self.begun_at < self.limit_s + 1
 
 
 user_calls = UserCalls()

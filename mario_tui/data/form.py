@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from engine.config.command_line import add_arguments, as_arguments, given, presets
-from engine.config.fields import AUTO, ConfigError, FieldSpec, bound, flag, option, read_number
+from engine.config.fields import AUTO, ConfigError, FieldSpec, flag, option, read_number, shown
 from engine.config.game import game_of, own_options
 from engine.config.reading import as_given, carried_over, make_config
 from engine.config.run_config import RunConfig, belongs, options_of_all, specs_of
@@ -157,7 +157,7 @@ class Form:
             return ""
         if name == "batch_size":
             return f"auto, or 1 to {high:,}"
-        return f"{bound(low)} to {bound(high)}" if high is not None else f"at least {bound(low)}"
+        return f"{shown(low)} to {shown(high)}" if high is not None else f"at least {shown(low)}"
 
     def presets(self) -> dict[str, str]:
         """Return what each preset is, and what it trains for how long, in a line."""

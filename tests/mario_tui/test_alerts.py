@@ -22,11 +22,12 @@ from engine.runs.lookup import find_sweep
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
 from engine.runs.run import Run
-from engine.runs.sweep import Member, SweepPlan, create_sweep
+from engine.runs.sweep import Member, SweepPlan
 from mario_tui.app import MarioApp
 from mario_tui.cli import run as cli
 from mario_tui.commands.schema import schema_of
 from mario_tui.data.settings import settings_path
+from mario_tui.extras.sweeps.folder import create_sweep
 from mario_tui.screens.dashboard import DashboardScreen
 from tests.support.app import RECORDING, folder_of_runs, names, recorded_run, shown_as, table_of, text, until
 from tests.support.program import PROGRAM, headless, json_lines, read_event, refusal, run_program, the_run, wait_until

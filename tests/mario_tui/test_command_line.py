@@ -25,10 +25,11 @@ from engine.runs.lookup import delete, find_policy, find_run, find_source, find_
 from engine.runs.marks import RECORD_FILE
 from engine.runs.registry import create_run, list_runs
 from engine.runs.run import Run
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
+from engine.runs.sweep import Member, Sweep, SweepPlan
 from mario_tui.app import MarioApp
 from mario_tui.cli import run
 from mario_tui.commands.train import training_parser
+from mario_tui.extras.sweeps.folder import create_sweep
 from mario_tui.features import COMMANDS
 from mario_tui.widgets.runs_table import RunsTable
 from tests.support.app import folder_of_runs, until, write_recording

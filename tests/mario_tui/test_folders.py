@@ -17,8 +17,9 @@ from engine.runs.lookup import find_run_or_sweep
 from engine.runs.marks import check_code, mark_of, was_created_here
 from engine.runs.registry import create_run, list_runs
 from engine.runs.run import Run
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep, list_sweeps
+from engine.runs.sweep import Member, Sweep, SweepPlan, list_sweeps
 from mario_tui.commands import folders
+from mario_tui.extras.sweeps.folder import create_sweep
 from tests.support.app import hold
 from tests.support.program import Terminal, refusal
 

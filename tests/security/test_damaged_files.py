@@ -31,7 +31,8 @@ from engine.runs import checkpoints, policies
 from engine.runs.recording import read_recording
 from engine.runs.registry import create_run
 from engine.runs.run import Run, make_annotation, write_annotation
-from engine.runs.sweep import Member, SweepPlan, create_sweep
+from engine.runs.sweep import Member, SweepPlan
+from mario_tui.extras.sweeps.folder import create_sweep
 from tests.support import damage
 from tests.support.app import RECORDING, recorded_run
 from tests.support.damage import JSON, MESSAGES, TENSORS, TOML, Form

@@ -17,7 +17,8 @@ from engine.runs.lookup import rename
 from engine.runs.marks import check_code, is_trusted, trust, was_created_here
 from engine.runs.registry import create_run, list_runs, register
 from engine.runs.run import Run
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep, list_sweeps
+from engine.runs.sweep import Member, Sweep, SweepPlan, list_sweeps
+from mario_tui.extras.sweeps.folder import create_sweep
 from tests.security.test_compiler import OTHER, only_root
 
 KINDS: tuple[marks.Kind, ...] = ("runs", "code", "sweeps", "folders")

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from engine.protocol.framing import pack
+from engine.protocol.framing import decode_answer, pack
 from engine.runtime.files import read_bounded, write_atomically
 
 _ROOM_BYTES = 2 * 2**30
@@ -70,7 +70,7 @@ def _tried(name: str, work: Callable[[], object]) -> Outcome:
 class EngineHere:
     """Stands for `EngineCommand`: the engine's command runs in this process, to its end."""
 
-    def __init__(self, name: str, *arguments: str, decode: Callable[[bytes], Any], leave_s: float = 0.0) -> None:
+    def __init__(self, name: str, *arguments: str, leave_s: float = 0.0) -> None:
         module, sent = importlib.import_module(f"engine.commands.{name}"), list[bytes]()
         with (
             patch.object(sys, "argv", [name, *arguments]),
@@ -81,7 +81,7 @@ class EngineHere:
                 if hasattr(module, each):
                     patches.enter_context(patch.object(module, each, lambda **_: None))
             module.main()
-        self._messages = [decode(body[4:]) for body in sent]
+        self._messages = [decode_answer(body[4:]) for body in sent]
 
     def messages(self) -> Iterator[Any]:
         return iter(self._messages)
@@ -252,10 +252,10 @@ def read_layout(folder: Path) -> Iterator[Outcome]:
 
 
 def read_card(folder: Path) -> Iterator[Outcome]:
-    from engine.runs import policies
+    from mario_tui.extras.play import of_task
 
     with patch("engine.runs.policies.folder", lambda: folder):
-        yield call("card", lambda: policies.of_task("mario", None))
+        yield call("card", lambda: of_task("mario", None))
         yield command("completion", "bash")
 
 

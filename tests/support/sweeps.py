@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.runs.sweep import Sweep
+from mario_tui.extras.sweeps.folder import journal_of
 from tests.support.program import (
     run_program,
 )
@@ -20,4 +21,4 @@ def status(name: str, cwd: Path) -> dict[str, Any]:
 
 
 def tries_of(sweep: Sweep, run: str) -> int:
-    return sweep.journal(sweep.plan()).of(run).tries
+    return journal_of(sweep, sweep.plan()).of(run).tries

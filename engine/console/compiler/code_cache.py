@@ -10,17 +10,27 @@ unused for a month are removed.
 
 import contextlib
 import functools
+import hashlib
 import os
 import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from engine.runtime.files import digest_of, is_private, open_to_others, program_folder, way_in
+from engine.runtime.files import is_private, open_to_others, program_folder, way_in
 
 VARIABLE = "MARIO_TUI_CODE"
 UNUSED_S = 30 * 24 * 3600
+
+
+def digest_of(files: Iterable[Path], root: Path) -> str:
+    """Return 16 hex digits that change with the contents of any of the files, or with its path below `root`."""
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @functools.cache

@@ -16,9 +16,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -48,7 +49,7 @@ from engine.runs.registry import create_run
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.runtime.files import write_output
 from engine.runtime.processes import continued_with_parent, end_with_stdin
-from engine.runtime.stopwatch import TRACE_PARTS, merged_trace
+from engine.runtime.stopwatch import TRACE_PARTS
 from engine.runtime.threads import cpu_seconds, machine_cpu_seconds
 
 _BURNIN = 1000
@@ -238,6 +239,12 @@ def _collect(run: Path, processes: int, into: Path) -> None:
     while len(found := sorted(run.glob(TRACE_PARTS))) < processes and time.monotonic() < deadline:
         time.sleep(0.05)
     write_output(into, json.dumps(merged_trace(found)))
+
+
+def merged_trace(parts: Iterable[Path]) -> dict[str, Any]:
+    """Combine parts into one trace, in the object form of the format."""
+    events = [event for part in parts for event in json.loads(part.read_text("utf-8"))]
+    return {"traceEvents": sorted(events, key=lambda event: event.get("ts", 0.0)), "displayTimeUnit": "ms"}
 
 
 def _changes(idea: Idea) -> str:

@@ -31,10 +31,10 @@ from engine.errors import UserError
 from engine.extras.ray.chunks import CheckedChunk, ChunkError, ChunkReader, Orders, encode_orders
 from engine.extras.ray.cluster import GET_S, RayCluster
 from engine.extras.ray.connection import elsewhere, is_nodes_fault, own_node, reason_of
+from engine.extras.ray.greeting import decode_greeting, difference, greeting
 from engine.extras.ray.remote_actor import RemoteActor
 from engine.extras.ray.slot import Call, RemoteSlot
 from engine.protocol.framing import HopelessError
-from engine.protocol.greeting import decode_greeting, difference, greeting
 from engine.protocol.messages import Machine
 from engine.runners.learning.factory import shared_replay
 from engine.runners.links import FrameMailbox, ParentLink

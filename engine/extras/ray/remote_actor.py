@@ -97,7 +97,8 @@ class RemoteActor:
 
     def pulse(self) -> str | None:
         """From another thread: which call of the environment hangs, empty if one is under way, None if none is."""
-        return self._hangs or ("" if user_calls.are_under_way else None)
+        # The newest call may still last; one beyond the limit is somebody else's to notice.
+        return self._hangs or ("" if time.monotonic() - user_calls.begun_at < user_calls.limit_s + 1 else None)
 
     @stopwatch("synchronise")
     def _load(self, weights: NDArray[np.float32], updates: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ from engine.protocol.results import FinalResult
 from engine.runs import policies
 from engine.runs.checkpoints import policy_metadata
 from engine.runs.lookup import find_policy
-from engine.runs.policies import Card, cards
+from engine.runs.policies import Card, Rate, cards
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
 from engine.runtime.threads import available_cores, thread_budget
@@ -129,7 +130,7 @@ def _effort(card: Card) -> str:
 
 def _clears(card: Card, under: tuple[str, Conditions] | None) -> str:
     """`97 (92–99)`: percentage of clears and its 95 % interval."""
-    rate = None if under is None else card.rate(*under)
+    rate = None if under is None else rate_of(card, *under)
     if rate is None:
         return "–"
     percent, low, high = (100 * each for each in (rate.clears / rate.episodes, *wilson(rate.clears, rate.episodes)))
@@ -138,7 +139,7 @@ def _clears(card: Card, under: tuple[str, Conditions] | None) -> str:
 
 def _by_task(card: Card, columns: Sequence[tuple[str, Conditions]]) -> list[list[str]]:
     """Rows for the tasks of a policy for several: percentages of clears."""
-    rates = [card.rate(*each) for each in columns]
+    rates = [rate_of(card, *each) for each in columns]
     known = [rate for rate in rates if rate is not None and rate.clears_by_stage]
     return [
         [
@@ -206,8 +207,18 @@ def ship(
         rates=[half, *(_rate(target, *each) for each in others if each[0] == first[0] or not native)],
         result=result,
     )
-    policies.write_card(card, into)
+    write_card(card, into)
     return card
+
+
+def rate_of(card: Card, console: str, conditions: Conditions) -> Rate | None:
+    """The rate of a policy on a console under these conditions; None if the card has none."""
+    return next((rate for rate in card.rates if rate.console == console and rate.is_under(conditions)), None)
+
+
+def write_card(card: Card, where: Path) -> None:
+    text = json.dumps(msgspec.to_builtins(card), indent=1) + "\n"
+    (where / f"{card.name}.json").write_text(text, encoding="utf-8")
 
 
 def _weights(name: str, folder: Path) -> Path:
@@ -225,12 +236,12 @@ def judge(folder: Path, *, only_new: bool) -> None:
             continue
         rates = []
         for name, conditions in columns.items():
-            if only_new and (known := card.rate(*conditions)) is not None:
+            if only_new and (known := rate_of(card, *conditions)) is not None:
                 rates.append(known)
                 continue
             rates.append(_rate(_weights(card.name, folder), *conditions))
             print(f"{card.name}: {name}: {rates[-1].clears} of {rates[-1].episodes}", file=sys.stderr, flush=True)
-        policies.write_card(msgspec.structs.replace(card, rates=rates), folder)
+        write_card(msgspec.structs.replace(card, rates=rates), folder)
 
 
 def _rate(policy: Path, console: str, conditions: Conditions) -> policies.Rate:

@@ -44,7 +44,6 @@ class Mario(Game):
     options = MarioOptions
     tasks = "stage"
     networks = ("nature", "small", "impala-wide")
-    of_earlier_policies = {"reward": "progress"}  # which distilled ones did not tell
     other_keys = "in Mario x jumps, z runs"
     lanes = "engine.games.mario.factory:of_run"
     stages = STAGES

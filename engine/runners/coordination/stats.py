@@ -6,7 +6,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,37 +134,13 @@ def finite_mean(values: Collection[float]) -> float:
     return sum(finite) / len(finite) if finite else math.inf if values else math.nan
 
 
-@dataclass
-class _Record:
-    episodes: int = 0
-    best: float = float("-inf")
-    clears: int = 0
-    best_results: dict[str, float] = field(default_factory=dict)
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=SHOWN_RETURNS))
-
-
-@dataclass
-class _Task:
-    episodes: int = 0
-    clears: int = 0
-    first_clear: int | None = None  # environment steps of the run
-    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
-
-    def record(self, cleared: bool, env_steps: int) -> None:
-        self.episodes += 1
-        self.clears += cleared
-        self.recent.append(cleared)
-        if cleared and self.first_clear is None:
-            self.first_clear = env_steps
-
-
 class LaneStats:
     """Statistics of `members` processes with `lanes` lanes each. `outcome`: of the game."""
 
     def __init__(self, outcome: Outcome, members: int, lanes: int) -> None:
         self._outcome, self._lanes = outcome, lanes
-        self._records = [_Record() for _ in range(members * lanes)]
-        self._tasks: dict[str, _Task] = {}
+        self._records = [KeptLane(0, float("-inf"), 0, []) for _ in range(members * lanes)]
+        self._tasks: dict[str, KeptTask] = {}
 
     def record_episode(self, member: int, episode: EpisodeRecord, env_steps: int) -> None:
         """Record an episode that ended when the run was at `env_steps`."""
@@ -175,7 +150,7 @@ class LaneStats:
                 f"an episode must have {declared} results, as its game declares, got {len(episode.results)}"
             )
         record.episodes += 1
-        record.returns.append(episode.episode_return)
+        record.returns = [*record.returns[1 - SHOWN_RETURNS :], episode.episode_return]
         record.best = max(record.best, episode.episode_return)
         record.clears += episode.success
         for result, value in zip(self._outcome.results, episode.results, strict=True):
@@ -183,8 +158,13 @@ class LaneStats:
                 record.best_results[result.name] = max(record.best_results.get(result.name, value), value)
         cleared = episode.cleared_tasks(self._outcome)
         ended_in = [episode.task_name(self._outcome)] if episode.task >= 0 else []
-        for task in {*cleared, *ended_in}:
-            self._tasks.setdefault(task, _Task()).record(task in cleared, env_steps)
+        for name in {*cleared, *ended_in}:
+            task, has_cleared = self._tasks.setdefault(name, KeptTask(0, 0, None, [])), name in cleared
+            task.episodes += 1
+            task.clears += has_cleared
+            task.recent = [*task.recent[1 - RECENT :], has_cleared]
+            if has_cleared and task.first_clear is None:
+                task.first_clear = env_steps
 
     def lanes(self, epsilons: NDArray[np.float64]) -> list[Lane]:
         """Every lane with its epsilon [members x lanes]."""
@@ -199,7 +179,7 @@ class LaneStats:
                 best_return=record.best if record.returns else math.nan,
                 best_results=tuple(record.best_results.get(result.name, 0.0) for result in self._outcome.results),
                 clears=record.clears,
-                returns=list(record.returns),
+                returns=record.returns,
             )
             for place, record in enumerate(self._records)
         ]
@@ -221,16 +201,14 @@ class LaneStats:
 
     def state(self) -> list[dict[str, Any]]:
         """State of the lanes, for a checkpoint."""
-        return [{**vars(record), "returns": list(record.returns)} for record in self._records]
+        return [asdict(record) for record in self._records]
 
     def tasks_state(self) -> dict[str, dict[str, Any]]:
         """State of the tasks, for a checkpoint."""
-        return {name: {**vars(task), "recent": list(task.recent)} for name, task in self._tasks.items()}
+        return {name: asdict(task) for name, task in self._tasks.items()}
 
     def load_state(self, state: Sequence[KeptLane], tasks: Mapping[str, KeptTask]) -> None:
         """Restore a `state` and a `tasks_state`. If the number of lanes differs, the lanes start empty."""
-        for name, held in tasks.items():
-            self._tasks[name] = _Task(**{**asdict(held), "recent": deque(held.recent, maxlen=RECENT)})
+        self._tasks |= tasks
         if len(state) == len(self._records):
-            for record, kept in zip(self._records, state, strict=True):
-                vars(record).update(asdict(kept), returns=deque(kept.returns, maxlen=SHOWN_RETURNS))
+            self._records = list(state)

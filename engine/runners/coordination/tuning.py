@@ -72,8 +72,7 @@ class Tuning:
             if "learning_rate" in kept:
                 self._schedule = None
             return
-        is_told = extra.schedule is not msgspec.UNSET  # in the checkpoints of this version
-        if is_told and unchanged(config, checkpoint, *schedule_options(config)):
+        if unchanged(config, checkpoint, *schedule_options(config)):
             with refused("schedule"):
                 self._schedule.load_state(msgspec.to_builtins(extra.schedule))
 

@@ -32,7 +32,7 @@ from engine.buffers.memory import MappedMemory, Memory, SharedMemory
 from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.config.game import Spec
 from engine.config.run_config import RunConfig
-from engine.config.runners import Choices, is_first_here
+from engine.config.runners import Choices, torchrun_rank
 from engine.console.compiler.code_cache import is_cold
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import PlayedStep
@@ -189,7 +189,8 @@ def make_learner(
     start = dataclasses.replace(start, config=config)
     on_device = replay is None and belongs_on_device(start, spec, device)
     elsewhere = replay is None and (config.replay_in_files or (on_device and device.type != "cpu"))
-    if is_first_here(start.index):  # checks for all processes on this machine, before the others allocate
+    rank = torchrun_rank()
+    if (start.index if rank is None else rank.local_index) == 0:  # for all on this machine, before others allocate
         check_memory(config, with_replay=not elsewhere)
     random = LearnerRandom(seed, device)
     agent = _agent(start, spec, chosen, device, partial(make_agent, targets_ahead=targets_ahead), log)

@@ -13,7 +13,6 @@ from engine.config.fields import flag
 from engine.config.game import game_of, games
 from engine.errors import UserError
 from engine.extras.distillation.contract import Distillation, distillable, distillation_of
-from engine.protocol.framing import decode_distillation
 from engine.protocol.json_lines import as_fields
 from engine.protocol.messages import Failed
 from engine.protocol.outcome import Outcome
@@ -163,9 +162,7 @@ def distill(order: DistillationOrder, *, as_json: bool) -> int:
     Ctrl-C or SIGTERM ends it in order; a second Ctrl-C at once.
     """
     outcome, steps, minutes = outcome_of(order.game), order.steps, order.minutes
-    command = EngineCommand(
-        "engine.extras.distillation.distill", order.argument(), decode=decode_distillation, leave_s=_EXIT_TIMEOUT_S
-    )
+    command = EngineCommand("engine.extras.distillation.distill", order.argument(), leave_s=_EXIT_TIMEOUT_S)
 
     def end(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from tensorboard.compat.proto.event_pb2 import Event
 
-from engine.protocol.sinks import part_of
+from engine.protocol.sinks import EVENT_FILE
 from engine.runtime.files import open_regular
 from mario_tui.extras.event_files.abridged import Abridged
 from mario_tui.extras.event_files.records import (
@@ -25,6 +25,13 @@ from mario_tui.extras.event_files.records import (
     parsed,
 )
 from mario_tui.extras.event_files.scan import MOST_BYTES, discards, scalars_of
+
+
+def part_of(name: str) -> int:
+    """The number of the part that wrote a file; 0 if its name does not tell."""
+    found = EVENT_FILE.fullmatch(name)
+    return int(found[2]) if found else 0
+
 
 MARK = "tfevents"
 """What the names of event files contain."""

@@ -14,7 +14,6 @@ from engine.config.features import feature, place_of_feature
 from engine.config.fields import flag
 from engine.config.game import games, options_with
 from engine.errors import UserError
-from engine.protocol.framing import decode_export
 from engine.protocol.messages import Failed
 from engine.protocol.results import Exported, ExportOrder
 from engine.runtime.files import expanded
@@ -158,7 +157,7 @@ def export_onnx(policy: Path, output: Path, code: dict[str, Any]) -> int:
     if output.exists() and not output.is_file():
         raise UserError(f"--output must be a file, got {output}")
     order = ExportOrder(policy=str(policy), output=str(output.resolve()), own=code)
-    command = EngineCommand(module, order.argument(), decode=decode_export)
+    command = EngineCommand(module, order.argument())
     with command, progress_bar(f"exporting {printable(output.name)}", None):  # half a minute for Snake's
         result = command.result(Exported)
     if isinstance(result, Failed):

@@ -96,7 +96,7 @@ def run(arguments: list[str]) -> int:
 
         others: list[str] = []
         if options.checkpoint is None:
-            policy = policies.of_task(game.name, getattr(options, game.tasks, None))
+            policy = of_task(game.name, getattr(options, game.tasks, None))
         else:
             policy, others = chosen_policies(options.checkpoint, options)
         game = game_of(check_policy(policy, options))
@@ -133,3 +133,20 @@ def _order(
         record=None if options.record is None else str(options.record.resolve()),
         **for_engine(options, game, names),
     )
+
+
+def of_task(game: str, where: str | None) -> Path:
+    """The policy for a game and its stage or board (None: any); one for this alone is preferred to one for several, and
+    of equals the first by name. Raises `UserError` with the names of all policies, or how to install it."""
+    known = policies.cards()
+    suited = [card for card in known if card.game == game and where in (None, card.stage, *card.stage.split(","))]
+    if where is not None:
+        suited.sort(key=lambda card: card.stage.count(","))
+    paths = (policies.path_of(card.name) for card in suited)
+    if (path := next(filter(None, paths), None)) is not None:
+        return path
+    if suited:
+        raise UserError(f"CHECKPOINT: {policies.how_to_install(suited[0].name)}")
+    names = ", ".join(card.name for card in known) or "none yet"
+    asked = game if where is None else f"{game} {where}"
+    raise UserError(f"CHECKPOINT: no policy comes with the package for {asked}; accepted: {names}")

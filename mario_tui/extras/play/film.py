@@ -14,10 +14,9 @@ from types import FrameType
 import msgspec
 
 from engine.config.features import place_of_feature
-from engine.protocol.framing import decode_play
 from engine.protocol.messages import Episode, Failed
 from engine.protocol.outcome import Outcome
-from engine.protocol.results import Filmed, Playing, PlayOrder, PlayReport
+from engine.protocol.results import Filmed, Playing, PlayOrder
 from engine.runtime.files import partial_file
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, is_cleared, number, number_or_whole, reached
@@ -28,7 +27,7 @@ RECORDING_TIMEOUT_S = 30.0
 _EXIT_TIMEOUT_S = 2.0
 
 
-def start_game(order: PlayOrder) -> EngineCommand[PlayReport]:
+def start_game(order: PlayOrder) -> EngineCommand:
     """Start the engine's game. At its end it gets time to finish the recording, if the order requests one."""
     leave_s, partial = _EXIT_TIMEOUT_S, None
     if order.record is not None:
@@ -36,7 +35,6 @@ def start_game(order: PlayOrder) -> EngineCommand[PlayReport]:
     return EngineCommand(
         place_of_feature("games that are played", "this"),
         order.argument(),
-        decode=decode_play,
         leave_s=leave_s,
         partial=partial,
     )

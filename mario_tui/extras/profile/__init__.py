@@ -15,7 +15,6 @@ from engine.config.game import GAMES
 from engine.config.run_config import RunConfig
 from engine.config.runners import RUNNERS
 from engine.errors import UserError
-from engine.protocol.framing import decode_profile
 from engine.protocol.messages import Failed
 from engine.protocol.results import Profiled, ProfileOrder
 from engine.runs.run import CONFIG_FILE
@@ -88,9 +87,7 @@ def profile(options: argparse.Namespace) -> int:
         order = ProfileOrder(
             folder=str(folder), duration=options.duration, trials=options.trials, trial_duration=trial_s, trace=trace
         )
-        command = EngineCommand(
-            place_of_feature("profiles", "this"), order.argument(), decode=decode_profile, leave_s=_EXIT_TIMEOUT_S
-        )
+        command = EngineCommand(place_of_feature("profiles", "this"), order.argument(), leave_s=_EXIT_TIMEOUT_S)
         with command:
             result = command.result(Profiled, lambda log: print(log.text, file=sys.stderr, flush=True))
         return failed("the run", result) if isinstance(result, Failed) else _show(result, options)

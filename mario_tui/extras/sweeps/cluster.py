@@ -26,15 +26,15 @@ import ray.exceptions
 
 from engine.errors import UserError
 from engine.extras.ray.connection import connect, disconnect, elsewhere, is_nodes_fault, node_of, reason_of
+from engine.extras.ray.greeting import decode_greeting, difference, greeting
 from engine.extras.ray.named_cluster import prepare, reach
-from engine.protocol.greeting import decode_greeting, difference, greeting
-from engine.runs.folder_copy import Follower, write_changes
 from engine.runs.marks import mark_own
 from engine.runs.registry import register
 from engine.runs.run import Run
 from engine.runs.sweep import Sweep, SweepPlan
 from engine.runtime.files import write_atomically
 from mario_tui.data.format import counted
+from mario_tui.extras.sweeps.folder_copy import Follower, write_changes
 from mario_tui.extras.sweeps.node import PACKAGE, News, NodeRun, Order
 from mario_tui.launch import Plan
 

@@ -20,7 +20,7 @@ from engine.errors import UserError
 from engine.runs.lookup import find_sweep, how_to_name
 from engine.runs.registry import LATEST
 from engine.runs.run import Annotation
-from engine.runs.sweep import Member, Search, SweepPlan, create_sweep
+from engine.runs.sweep import Member, Search, SweepPlan
 from engine.runtime.files import expanded
 from engine.runtime.text import printable
 from mario_tui.commands.options import (
@@ -36,6 +36,7 @@ from mario_tui.commands.options import (
 )
 from mario_tui.data.format import counted
 from mario_tui.extras.sweeps import control, status
+from mario_tui.extras.sweeps.folder import create_sweep
 from mario_tui.extras.sweeps.options import (
     CHOICES,
     PARSERS,

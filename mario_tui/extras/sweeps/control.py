@@ -20,6 +20,7 @@ from engine.runs.sweep import Member, Sweep, SweepPlan
 from mario_tui.commands.options import LONGEST_S, Parser, add_run_dir, existing, within
 from mario_tui.data.format import counted
 from mario_tui.data.run_status import RunStatus
+from mario_tui.extras.sweeps.folder import is_stopping
 from mario_tui.extras.sweeps.options import (
     RAY,
     add_variations,
@@ -186,7 +187,7 @@ def _sweep_of(options: argparse.Namespace) -> Sweep:
 
 
 def _check_not_stopping(sweep: Sweep, plan: SweepPlan) -> None:
-    if sweep.is_stopping(plan):
+    if is_stopping(sweep, plan):
         raise UserError(f"{sweep.name}: is stopping; once it has stopped, use: mario-tui sweep resume {sweep.name}")
 
 

@@ -17,12 +17,12 @@ import mario_tui
 from engine.config.reading import make_config
 from engine.errors import ScarceError, UserError
 from engine.extras.ray.connection import own_node
+from engine.extras.ray.greeting import greeting
 from engine.host.client import HostProcess, ask_to_stop
-from engine.protocol.greeting import greeting
-from engine.runs.folder_copy import Changes, Follower, What, write_changes
 from engine.runs.registry import register
 from engine.runs.run import Annotation, Run
 from engine.runtime.files import make_private, program_folder, read_bounded, way_into
+from mario_tui.extras.sweeps.folder_copy import Changes, Follower, What, write_changes
 from mario_tui.launch import Plan
 
 PACKAGE = Path(mario_tui.__file__).parent

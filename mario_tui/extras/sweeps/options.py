@@ -17,17 +17,16 @@ from engine.config.reading import about, flat, with_task
 from engine.config.run_config import RunConfig, check_ray, stored_options
 from engine.errors import UserError
 from engine.host.preflight import check_setup
-from engine.protocol.framing import decode_check
 from engine.protocol.messages import Failed
 from engine.protocol.results import Checked
-from engine.runs.sweep import STARTUP_SETTINGS, Member, SweepPlan
-from engine.runs.sweep_journal import MOST_RUNS
+from engine.runs.sweep import MOST_RUNS, Member, SweepPlan
 from engine.runtime.formats import read_toml
 from engine.runtime.threads import available_cores
 from mario_tui.commands.options import whole
 from mario_tui.commands.schema import options_schema
 from mario_tui.data.format import counted
 from mario_tui.engine_command import EngineCommand, failure_text
+from mario_tui.extras.sweeps.folder import STARTUP_SETTINGS
 from mario_tui.extras.sweeps.results import listed, setting_text
 from mario_tui.extras.sweeps.search import check_optuna
 from mario_tui.extras.sweeps.variations import grid, sample, texts
@@ -187,7 +186,7 @@ def _check_here(configs: Iterable[RunConfig]) -> None:
             networks[name, spec.stack, spec.frame_shape, spec.actions, spec.numbers] = None
     if not networks:
         return
-    command = EngineCommand("check_networks", msgspec.json.encode([*networks]).decode(), decode=decode_check)
+    command = EngineCommand("check_networks", msgspec.json.encode([*networks]).decode())
     with command, progress_bar(f"checking {counted(len(networks), 'network')}", None):
         result = command.result(Checked)
     if isinstance(result, Failed):

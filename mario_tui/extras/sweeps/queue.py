@@ -34,12 +34,12 @@ from engine.monitoring.memory_budget import TooLittleMemory
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.marks import is_run
 from engine.runs.run import CONFIG_FILE, MOST_TAGS, NOT_SAVED, Annotation, Run
-from engine.runs.sweep import Member, Sweep, SweepPlan
-from engine.runs.sweep_journal import Event
-from engine.runtime.files import is_full, open_regular
+from engine.runs.sweep import LOCK_FILE, Event, Member, Sweep, SweepPlan
+from engine.runtime.files import is_full, open_lock, open_regular
 from engine.runtime.text import printable, size_text
 from engine.runtime.threads import available_cores
 from mario_tui.data.run_status import RunStatus, failure
+from mario_tui.extras.sweeps.folder import journal_of, problem_of, set_aside, stored_record
 from mario_tui.extras.sweeps.results import WAITING, member_states, results_of, setting_text, state_of
 from mario_tui.extras.sweeps.search import Evaluations, Pruner, check_optuna, next_setting
 from mario_tui.launch import make_plan
@@ -68,7 +68,7 @@ would miss a new folder."""
 def alive_runs(sweep: Sweep) -> list[Run]:
     """The runs of a sweep that have a host."""
     runs = map(sweep.run, range(len(sweep.plan().members)))
-    return [run for run in runs if not sweep.problem(run) and is_run(run.path) and run.is_alive()]
+    return [run for run in runs if not problem_of(sweep, run) and is_run(run.path) and run.is_alive()]
 
 
 def stop_runs(sweep: Sweep, until: float) -> list[str]:
@@ -110,9 +110,9 @@ def note_end(
 ) -> str:
     """Note how a run that was begun has ended; `is_try`: whether it counts as a try if it has failed for that reason;
     `removed`: its folder was, or is just being removed. Returns it in words."""
-    record = None if removed else sweep.record(run)
+    record = None if removed else stored_record(sweep, run)
     status = None if record is None else RunStatus.of_record(record)
-    problem = sweep.problem(run)
+    problem = problem_of(sweep, run)
     reason = problem if record is None else failure(record) or record.reason
     event: Event = "failed"
     if record is None and not problem:
@@ -135,7 +135,7 @@ def start_queue(sweep: Sweep) -> None:
     if plan.prune_after is not None:
         check_optuna("--prune")
     sweep.note("started")
-    sweep.create_lock()
+    open_lock(sweep.path / LOCK_FILE).close()  # without it, each of two queues that start would find the other
     try:
         with open_regular(sweep.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as log:
             process = subprocess.Popen(
@@ -176,7 +176,7 @@ class Queue:
     def __init__(self, sweep: Sweep, tell: Callable[[str], None]) -> None:
         """`tell`: tells others what it waits for."""
         self._sweep, self._tell = sweep, tell
-        self._journal = sweep.journal(plan := sweep.own_plan())
+        self._journal = journal_of(sweep, plan := sweep.own_plan())
         self._runs = list[Run]()
         self._hosts: list[HostProcess] = []
         self._evaluations = Evaluations()
@@ -295,7 +295,7 @@ class Queue:
         read."""
         if self._journal.of(run.name).last == "finished":
             return RunStatus.FINISHED
-        record = self._sweep.record(run)
+        record = stored_record(self._sweep, run)
         status = None if record is None else RunStatus.of_record(record)
         if self._cluster is not None and self._cluster.has(run) and not (status is not None and status.is_active):
             return RunStatus.STARTING  # its record may be on the way, or be dated by another clock
@@ -398,18 +398,18 @@ class Queue:
             self._wait(lacks)
             return False
         try:
-            if problem := self._sweep.problem(run):
+            if problem := problem_of(self._sweep, run):
                 raise UserError(problem)
             if self._journal.of(run.name).last in ("failed", "lost") and self._lacks_files(run):
                 raise RemovedError(f"{run.path}: was removed")
-            newest = committed(run)[-1:] if self._sweep.record(run) is not None else []
+            newest = committed(run)[-1:] if stored_record(self._sweep, run) is not None else []
             if newest and close_if_done(run, newest[0]):
                 self._say(note_end(self._sweep, run))
                 return True
             if newest:
                 start, how = make_plan({}, resume=str(run.path)), f" again, from {newest[0].name}"
             else:
-                left = self._sweep.set_aside(run)
+                left = set_aside(self._sweep, run)
                 how = f" again, from the beginning; the files of the try before are in {left}" * bool(left)
                 values = plan.values(plan.members[number]) | {"run_dir": str(self._sweep.path)}
                 tags = dict.fromkeys((self._sweep.name[:24].lower().replace(".", "-"), *plan.annotation.tags))

@@ -15,18 +15,27 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from engine.config.fields import flag
 from engine.protocol.results import Interval
 from engine.runs.lookup import how_to_name
 from engine.runs.run import LOG_FILE, Run, RunRecord
-from engine.runs.sweep import STARTUP_SETTINGS, Sweep, SweepPlan, setting_key, why_not_own
-from engine.runs.sweep_journal import TRIES, History
+from engine.runs.sweep import Sweep, SweepPlan, setting_key, why_not_own
 from engine.runtime.formats import json_line
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus, failure
 from mario_tui.data.seed_statistics import LEAST_SEEDS, Estimate, Sample, estimate, improvement
+from mario_tui.extras.sweeps.folder import (
+    STARTUP_SETTINGS,
+    TRIES,
+    History,
+    is_stopping,
+    journal_of,
+    problem_of,
+    stored_record,
+)
 
 WAITING, PRUNED, DELETED = "waiting", "pruned", "deleted"
 """States of runs of a sweep, besides those of `RunStatus`."""
@@ -76,11 +85,11 @@ def member_states(
 ) -> list[MemberState]:
     """All runs of a sweep, in order. `record_of`: returns their records, if they were read already. Raises `UserError`
     if something can't be read."""
-    journal, record_of, found = sweep.journal(plan), record_of or sweep.record, list[MemberState]()
+    journal, record_of, found = journal_of(sweep, plan), record_of or partial(stored_record, sweep), list[MemberState]()
     for number, member in enumerate(plan.members):
         run = sweep.run(number)
         record, history = record_of(run), journal.of(run.name)
-        problem = "" if record is not None or history.is_pruned else sweep.problem(run)
+        problem = "" if record is not None or history.is_pruned else problem_of(sweep, run)
         state = state_of(history, None if record is None else RunStatus.of_record(record))
         state = str(RunStatus.FAILED) if problem else state
         found.append(MemberState(run, member.settings, member.seed, record, history, state, problem))
@@ -224,7 +233,7 @@ def most_steps(results: Iterable[SettingResult]) -> int:
 
 def state_of_sweep(sweep: Sweep, plan: SweepPlan, results: Sequence[SettingResult]) -> RunStatus:
     """Return where a sweep is as a whole."""
-    if sweep.is_stopping(plan):
+    if is_stopping(sweep, plan):
         return RunStatus.STOPPING
     members = [member for result in results for member in result.members]
     if sweep.queue_pid() is not None or any(member.is_active for member in members):

@@ -22,6 +22,7 @@ from mario_tui.data.feed import Allowance
 from mario_tui.data.keys import bindings
 from mario_tui.data.run_status import RunStatus
 from mario_tui.data.seed_statistics import Statistic
+from mario_tui.extras.sweeps.folder import what_it_waits_for
 from mario_tui.extras.sweeps.levels import ListedSetting, OptionLevels, levels_of, listed_settings, metric_of
 from mario_tui.extras.sweeps.option_levels import OptionLevelsPanel
 from mario_tui.extras.sweeps.results import (
@@ -148,7 +149,7 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
         options = levels_of(settings, self._statistic)
         status = state_of_sweep(self._sweep, plan, results)
         may_resume = self._sweep.is_own and self._sweep.queue_pid() is None and not is_done(plan, results)
-        return _Reading(plan, results, settings, options, begun, status, self._sweep.waits_for, may_resume)
+        return _Reading(plan, results, settings, options, begun, status, what_it_waits_for(self._sweep), may_resume)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("stop", "resume_sweep"):

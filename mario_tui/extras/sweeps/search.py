@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import UserError
 from engine.protocol.messages import Evaluation
 from engine.runs.run import Run
-from engine.runs.sweep import STARTUP_SETTINGS, Search
+from engine.runs.sweep import Search
 from engine.runtime.text import install_command
 from mario_tui.data.feed import recorded_state
 from mario_tui.data.run_status import RunStatus
+from mario_tui.extras.sweeps.folder import STARTUP_SETTINGS
 from mario_tui.extras.sweeps.results import MemberResult, SettingResult, setting_text
 from mario_tui.extras.sweeps.variations import Space, spaces
 

@@ -21,6 +21,7 @@ from engine.runtime.text import printable
 from mario_tui.commands.options import Parser, add_run_dir, existing
 from mario_tui.data.format import counted, duration, shortened, within
 from mario_tui.data.run_status import RunStatus
+from mario_tui.extras.sweeps.folder import what_it_waits_for
 from mario_tui.extras.sweeps.results import (
     SHORTER,
     MemberResult,
@@ -94,7 +95,7 @@ def _print_table(
     sweep: Sweep, plan: SweepPlan, results: list[SettingResult], first: SettingResult | None, *, by_run: bool
 ) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-    waits_for = sweep.waits_for
+    waits_for = what_it_waits_for(sweep)
     runs = f"its queue waits for {printable(waits_for)}" if waits_for else "its queue runs"
     queue = runs if sweep.queue_pid() is not None else f"no queue; {how_to_go_on(sweep)}"
     queue = "stopping" if state_of_sweep(sweep, plan, results) is RunStatus.STOPPING else queue
@@ -193,7 +194,7 @@ def _list(run_dir: str | None, *, as_json: bool) -> int:
     if not found:
         print(NO_SWEEPS)
     for sweep, _, results in found:
-        waits = f"; waits for {sweep.waits_for}" * bool(sweep.waits_for)
+        waits = f"; waits for {what_it_waits_for(sweep)}" * bool(what_it_waits_for(sweep))
         line, path = printable(f"{sweep.name}  {states_text(results)}{waits}  "), printable(str(sweep.path))
         left = max(_LEAST_PATH, shutil.get_terminal_size().columns - cell_len(line))
         print(line + (shortened(path, left) if sys.stdout.isatty() else path))
@@ -204,7 +205,8 @@ def summary(sweep: Sweep, plan: SweepPlan, results: list[SettingResult]) -> dict
     """A sweep as a whole, for JSON."""
     return {
         "name": sweep.name, "path": str(sweep.path), "queue": sweep.queue_pid() is not None,
-        "waits_for": sweep.waits_for, "state": state_of_sweep(sweep, plan, results), "states": states_of(results),
+        "waits_for": what_it_waits_for(sweep),
+        "state": state_of_sweep(sweep, plan, results), "states": states_of(results),
         "failed": {
             member.run.name: member.reason for result in results for member in result.members if member.has_failed
         },

@@ -14,7 +14,7 @@ from typing import Any
 from engine.config.fields import FieldSpec, coerce, flag, is_int, is_text, read_number
 from engine.config.run_config import options_of_all
 from engine.errors import UserError
-from engine.runs.sweep_journal import MOST_RUNS
+from engine.runs.sweep import MOST_RUNS
 from engine.runtime.text import did_you_mean
 
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}

@@ -15,7 +15,7 @@ from engine.config import run_config
 from engine.config.command_line import command_line, given, preset, presets
 from engine.config.fields import ConfigError, FieldSpec, is_int
 from engine.config.game import game_of, games
-from engine.config.reading import dependent_changes, make_config
+from engine.config.reading import completed, make_config
 from engine.config.run_config import belongs, specs_of
 from engine.config.runners import RUNNERS
 from mario_tui.commands.train import training_parser
@@ -122,7 +122,7 @@ def test_a_default_follows_where_two_given_options_would_contradict_each_other(f
     first = next(iter(contradicting))
     alone = make_config({first: contradicting[first]})
     assert {name: alone.value(name) for name in follows} == follows
-    told = dependent_changes({first: contradicting[first]})
+    told = completed({first: contradicting[first]}).lines()
     if any(value != specs_of(alone.game)[name].default for name, value in follows.items()):
         assert any(f"follows --{first.replace('_', '-')}" in line for line in told)
 
@@ -158,27 +158,27 @@ def test_defaults_that_an_environment_brings_make_room_as_well() -> None:
 
 
 def test_lines_say_what_follows_what() -> None:
-    assert dependent_changes({"sync_every": 1000}) == ["--tau follows --sync-every 1,000: 1 instead of 0.004"]
-    assert dependent_changes({"tau": 1}) == ["--sync-every follows --tau 1: 1,000 instead of 1"]
-    assert dependent_changes({"curriculum": True}) == ["--stage follows --curriculum: 1-1,1-2,1-3,1-4 instead of 1-1"]
-    assert dependent_changes({"buffer_size": 1000, "runner": "parallel", "num_processes": 8}) == [
+    assert completed({"sync_every": 1000}).lines() == ["--tau follows --sync-every 1,000: 1 instead of 0.004"]
+    assert completed({"tau": 1}).lines() == ["--sync-every follows --tau 1: 1,000 instead of 1"]
+    assert completed({"curriculum": True}).lines() == ["--stage follows --curriculum: 1-1,1-2,1-3,1-4 instead of 1-1"]
+    assert completed({"buffer_size": 1000, "runner": "parallel", "num_processes": 8}).lines() == [
         "--parallel-envs follows --num-processes 8 and --buffer-size 1,000: 9 instead of 16",
         "--burnin follows --buffer-size 1,000: 1,000 instead of 10,000",
         "--batch-size follows --buffer-size 1,000 and --num-processes 8: 125 instead of 256",
     ]
-    assert dependent_changes({"sync_every": 1000, "tau": 1}) == dependent_changes({"n_step": 3}) == []
+    assert completed({"sync_every": 1000, "tau": 1}).lines() == completed({"n_step": 3}).lines() == []
 
 
 @pytest.mark.parametrize("name", presets())
 @pytest.mark.process
 def test_no_preset_needs_a_default_to_follow(name: str) -> None:
-    assert not [line for line in dependent_changes(preset(name)) if " follows " in line]
+    assert not [line for line in completed(preset(name)).lines() if " follows " in line]
 
 
 def test_a_given_gamma_is_not_lowered_later_by_a_default() -> None:
     assert make_config({"game": "snake"}).final_gamma == 0.99
     assert make_config({"game": "snake", "gamma": 0.995}).final_gamma is None
     assert make_config({"game": "snake", "gamma": 0.995, "final_gamma": 0.9}).final_gamma == 0.9
-    assert dependent_changes({"game": "snake", "gamma": 0.995}) == [
+    assert completed({"game": "snake", "gamma": 0.995}).lines() == [
         "--final-gamma follows --gamma 0.995: none instead of 0.99"
     ]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from engine.agents.munchausen import Munchausen
 from engine.agents.weights import load_vector, vector_of
 from engine.config.fields import ConfigError
-from engine.config.reading import dependent_changes, make_config
+from engine.config.reading import completed, make_config
 from engine.config.runners import Choices
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused(options: dict[str, object], complaint: str
 def test_what_munchausen_does_without_follows() -> None:
     config = make_config({"munchausen": 0.9})
     assert (config.double_q, config.advantage_learning, config.final_advantage_learning) == (False, 0.0, None)
-    lines = dependent_changes({"munchausen": 0.9})
+    lines = completed({"munchausen": 0.9}).lines()
     assert "--advantage-learning follows --munchausen 0.9: 0 instead of 0.5" in lines
     preset = {"game": "gym", "munchausen": 0.9, "quantiles": 8, "noisy": True}
     config = make_config({"double_q": True, "network": "tests.support.own_networks:Net"}, defaults=preset)

@@ -17,6 +17,7 @@ from engine.evaluation.policy import load_policy, mean_interval
 from engine.protocol.outcome import Conditions
 from engine.runs import policies
 from engine.runs.checkpoints import POLICY_FORMAT, CheckpointError, check_policy, policy_metadata
+from mario_tui.extras.play import of_task
 from tests.support.policy_files import shipped
 from tests.support.program import run_program
 
@@ -31,12 +32,12 @@ def test_every_policy_of_the_package_has_a_card_and_is_found() -> None:
     for card in policies.cards():
         path = shipped(card.name)
         alike = [other.name for other in policies.cards() if (other.game, other.stage) == (card.game, card.stage)]
-        assert policies.of_task(card.game, card.stage).stem == min(alike)
+        assert of_task(card.game, card.stage).stem == min(alike)
         assert path.stat().st_size < 5e6
         said = policy_metadata(path)
         assert (said["game"], said["seed"], said["env_steps"]) == (card.game, card.seed, card.env_steps)
     with pytest.raises(UserError, match="no policy comes with the package for mario 8-4"):
-        policies.of_task("mario", "8-4")
+        of_task("mario", "8-4")
 
 
 def test_a_stage_is_played_by_a_policy_for_it_alone_or_else_by_one_for_several() -> None:
@@ -44,7 +45,7 @@ def test_a_stage_is_played_by_a_policy_for_it_alone_or_else_by_one_for_several()
     alone = {card.stage for card in policies.cards()}
     for stage in several.stage.split(","):
         expected = f"mario-{stage}" if stage in alone else several.name
-        assert policies.of_task("mario", stage).stem == expected
+        assert of_task("mario", stage).stem == expected
 
 
 def test_the_policies_for_each_stage_are_listed_from_the_best_on_and_then_the_one_for_most() -> None:
@@ -57,13 +58,15 @@ def test_the_policies_for_each_stage_are_listed_from_the_best_on_and_then_the_on
 
 def test_a_card_of_an_earlier_version_is_read_and_any_card_is_read_as_it_was_written(tmp_path: Path) -> None:
     (card,) = (card for card in policies.cards() if card.name == "mario-3-4")
-    policies.write_card(card, tmp_path)
+    from engine.extras.release.release_policy import rate_of, write_card
+
+    write_card(card, tmp_path)
     assert policies.cards(tmp_path) == [card]
     said = json.loads((tmp_path / "mario-3-4.json").read_bytes())
     said["rates"] = [{"console": "native", "episodes": 100, "noop_max": 30, "clears": 97, "mean_score": 520.0}]
     (tmp_path / "mario-3-4.json").write_text(json.dumps(said))
     (card,) = policies.cards(tmp_path)
-    assert card.rate("native", Conditions()) == card.rates[0]
+    assert rate_of(card, "native", Conditions()) == card.rates[0]
 
 
 @pytest.mark.process

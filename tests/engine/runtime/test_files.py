@@ -12,8 +12,7 @@ import pytest
 
 from engine.buffers.memory import MappedMemory
 from engine.runs.run import Run
-from engine.runs.sweep import Sweep
-from engine.runs.sweep_journal import note
+from engine.runs.sweep import Sweep, note
 from engine.runtime.files import open_output, write_output
 
 

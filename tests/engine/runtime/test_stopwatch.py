@@ -13,7 +13,7 @@ import pytest
 from engine.host.run_state import RunState
 from engine.monitoring import split
 from engine.protocol.messages import Split, TimeSplits
-from engine.runtime.stopwatch import SECTIONS, SHARES, Stopwatch, merged_trace, write_part
+from engine.runtime.stopwatch import SECTIONS, SHARES, Stopwatch, write_part
 from mario_tui.data.run_status import Snapshot
 from mario_tui.widgets.panels.machine import TimeSplitPanel
 
@@ -128,6 +128,8 @@ def test_recorded_sections_become_a_trace(tmp_path: Path) -> None:
     with stopwatch.wait("emulate"):
         pass
     write_part(stopwatch, tmp_path / "trace-1.part.json", "player")
+    from engine.extras.profiling.profile import merged_trace
+
     trace = merged_trace([tmp_path / "trace-1.part.json"])
     json.dumps(trace)
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]

@@ -19,12 +19,12 @@ from engine.config.game import game_of
 from engine.config.reading import make_config
 from engine.config.run_config import options_of_all
 from engine.protocol.messages import Evaluation, Failed
-from engine.protocol.sinks import part_of
 from engine.runs.run import CONFIG_FILE, read_config
 from engine.sinks import dispatcher
 from engine.sinks.dispatcher import Dispatcher
 from engine.sinks.files import TensorBoard, compared
 from mario_tui.extras.event_files import EventFolder
+from mario_tui.extras.event_files.files import part_of
 from mario_tui.extras.export.scalars import Points
 from tests.support.event_files import read
 from tests.support.program import FinishedRun

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.runs.sweep import Member, SweepPlan, create_sweep
+from engine.runs.sweep import Member, SweepPlan
 from mario_tui.commands.train import training_parser
+from mario_tui.extras.sweeps.folder import create_sweep
 from tests.support.app import folder_of_runs
 from tests.support.program import Terminal, json_lines, refusal, run_program
 

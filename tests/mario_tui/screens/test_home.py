@@ -18,12 +18,13 @@ from engine.protocol.messages import Changed, Evaluation, Progress, Saved
 from engine.runs.checkpoints import committed
 from engine.runs.marks import mark_own
 from engine.runs.run import Run, make_annotation, read_annotation, write_annotation
-from engine.runs.sweep import Member, SweepPlan, create_sweep
+from engine.runs.sweep import Member, SweepPlan
 from mario_tui.app import READ_ONLY, MarioApp
 from mario_tui.commands.train import training_parser
 from mario_tui.data import differences
 from mario_tui.data.form import text_of_value
 from mario_tui.data.keys import keys_in
+from mario_tui.extras.sweeps.folder import create_sweep
 from mario_tui.launch import make_plan
 from mario_tui.screens import panel_grid
 from mario_tui.screens.compare import CompareScreen

@@ -27,7 +27,7 @@ from engine.games.mario.played_game import MarioGame, MarioPerson, MarioPolicy, 
 from engine.games.mario.rules import LIVES
 from engine.games.mario.task import MarioTask
 from engine.protocol.commands import Pause, Resume
-from engine.protocol.framing import decode_play, pack, read_message
+from engine.protocol.framing import decode_answer, pack, read_message
 from engine.protocol.messages import Episode, Frame
 from engine.protocol.outcome import Conditions
 from engine.protocol.results import Begin, Filmed, PlayCommand, Playing, PlayOrder, PlayReport, Press, Speed, Step
@@ -57,7 +57,7 @@ class Player:
         assert self.process.stdout is not None
         with contextlib.suppress(EOFError):
             while True:
-                report = read_message(self.process.stdout, decode_play)
+                report = read_message(self.process.stdout, decode_answer)
                 match report:
                     case Playing():
                         self.state = report

@@ -19,7 +19,9 @@ from engine.extras.release.release_policy import (
     episodes_on_card,
     judged,
     leaderboard,
+    rate_of,
     source_of,
+    write_card,
 )
 from engine.games.mario.actions import ACTION_SETS
 from engine.runs import policies
@@ -74,7 +76,7 @@ def test_a_policy_is_judged_again_and_replaced_where_its_weights_lie(tmp_path: P
 
 def test_every_rate_of_mario_was_measured_and_the_page_holds_the_tables() -> None:
     for card in policies.cards():
-        rates = [card.rate(*each) for each in judged(game_of(card.game), card.stage).values()]
+        rates = [rate_of(card, *each) for each in judged(game_of(card.game), card.stage).values()]
         assert [rate for rate in rates if rate is not None] == card.rates
         assert None not in rates or "," in card.stage  # starts that are held out take long for many stages
         assert " /" not in card.command  # no folder of a machine
@@ -90,14 +92,14 @@ def test_the_stages_of_a_policy_for_several_have_rows_of_their_own(tmp_path: Pat
         msgspec.structs.replace(rate, episodes=200, clears=150, clears_by_stage={"1-1": 99, "1-2": clears})
         for rate, clears in zip(card.rates, (51, 7), strict=False)
     ]
-    policies.write_card(msgspec.structs.replace(card, stage="1-1,1-2", rates=starts), tmp_path)
+    write_card(msgspec.structs.replace(card, stage="1-1,1-2", rates=starts), tmp_path)
     table = leaderboard(tmp_path)
     assert "| `mario-1-1` | 1-1 | 99 | 99 |\n| `mario-1-1` | 1-2 | 51 | 7 |\n" in table
 
 
 def test_a_rate_that_was_not_measured_is_a_dash(tmp_path: Path) -> None:
     (card,) = (card for card in policies.cards() if card.name == "mario-3-4")
-    policies.write_card(msgspec.structs.replace(card, rates=card.rates[:1]), tmp_path)
+    write_card(msgspec.structs.replace(card, rates=card.rates[:1]), tmp_path)
     percent = 100 * card.rates[0].clears // card.rates[0].episodes
     (row,) = (row for row in leaderboard(tmp_path).splitlines() if row.startswith(f"| `mario-3-4` | – | {percent} ("))
     assert row.endswith(") | – | – | – | – | – | – | – |")

@@ -19,7 +19,8 @@ from engine.errors import UserError
 from engine.extras.trackers import Store, identity, store_of
 from engine.host import host_events
 from engine.runs.lookup import delete
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
+from engine.runs.sweep import Member, Sweep, SweepPlan
+from mario_tui.extras.sweeps.folder import create_sweep
 from tests.engine.extras.trackers.test_trackers import needs, own_environment, records, told, write
 from tests.engine.sinks.test_sinks_of_a_run import evaluation
 from tests.support.program import kill_hosts, run_program, wait_until

@@ -21,7 +21,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from numpy.typing import NDArray
 
 from engine.config.fields import ConfigError
-from engine.config.reading import dependent_changes, make_config
+from engine.config.reading import completed, make_config
 from engine.envs.episode import LARGEST_RETURN
 from engine.envs.factory import make_lanes
 from engine.envs.lanes import Lanes, VectorStep
@@ -104,11 +104,11 @@ def test_an_environment_without_a_limit_has_one_in_evaluations() -> None:
     for env, limit in (("CliffWalking-v1", 5_000), ("MinAtar/Breakout-v1", FALLBACK_STEPS), ("CartPole-v1", 500)):
         lanes = make_lanes(make_config({"game": f"gym:{env}"}), 1, threads=1, seed=0, evaluation=True)
         assert lanes._lanes[0]._env.spec.max_episode_steps == limit  # type: ignore[attr-defined]
-    assert dependent_changes({"game": "gym:CliffWalking-v1"}) == [
+    assert completed({"game": "gym:CliffWalking-v1"}).lines() == [
         "CliffWalking-v1 has no time limit: episodes end after 108,000 steps, in evaluations after 5,000; "
         "--max-episode-steps sets another limit"
     ]
-    assert not dependent_changes({"game": "gym:CliffWalking-v1", "max_episode_steps": 200})
+    assert not completed({"game": "gym:CliffWalking-v1", "max_episode_steps": 200}).lines()
 
 
 def test_actions_count_from_the_environments_first() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from engine.config.command_line import command_line
 from engine.config.fields import ConfigError
-from engine.config.reading import as_given, dependent_changes, load_toml, make_config, with_task
+from engine.config.reading import as_given, completed, load_toml, make_config, with_task
 from engine.envs.factory import describe_task
 from engine.errors import UserError
 from engine.games.gym.environment import observed
@@ -351,7 +351,7 @@ def test_a_game_may_have_its_task_behind_it() -> None:
     assert make_config({"game": "snake:8x8"}).value("board") == "8x8"
     config = make_config({"game": "gym:FrozenLake-v1", "env_args": '{"is_slippery": false}'})
     assert (config.game, config.task, config.spec.frame_shape) == ("gym", "FrozenLake-v1", (16,))
-    assert not any("spaces" in line for line in dependent_changes({"game": "gym:FrozenLake-v1"}))
+    assert not any("spaces" in line for line in completed({"game": "gym:FrozenLake-v1"}).lines())
     assert make_config({"game": "snake:8x8", "board": "8x8"}).value("board") == "8x8"
     with pytest.raises(ConfigError, match="--board must be given once, got '1x1' besides --game snake:8x8"):
         make_config({"game": "snake:8x8", "board": "1x1"})

@@ -19,7 +19,6 @@ import pytest
 import engine
 from engine.console.compiler.code_cache import code_cache
 from engine.errors import UserError
-from engine.protocol.greeting import difference, greeting
 from engine.runs.checkpoints import committed, read_manifest
 from engine.runs.sweep import Member, Sweep, SweepPlan
 from mario_tui.extras.sweeps.node import PACKAGE, own_folder
@@ -91,6 +90,8 @@ def test_what_other_runs_of_a_node_left_keeps_none_from_starting(
 def test_a_machine_with_other_sources_of_either_package_is_told_apart(tmp_path: Path) -> None:
     for name in ("here", "there"):
         shutil.copytree(PACKAGE / "data", tmp_path / name)
+    from engine.extras.ray.greeting import difference, greeting
+
     assert difference(greeting("", tmp_path / "there"), greeting("", tmp_path / "here")) == ""
     shutil.copytree(tmp_path / "there", tmp_path / "changed")
     (tmp_path / "changed" / "feed.py").write_text("")
@@ -141,7 +142,7 @@ def test_runs_of_a_lost_node_resume_on_another(cluster: Cluster, tmp_path: Path)
     ("module", "before", "after", "told"),
     [
         ("errors.py", "class UserError", "# changed\nclass UserError", "has other sources than this machine"),
-        ("protocol/greeting.py", "    python: str", "    language: str", "has another version of mario-tui"),
+        ("extras/ray/greeting.py", "    python: str", "    language: str", "has another version of mario-tui"),
     ],
 )
 @pytest.mark.process

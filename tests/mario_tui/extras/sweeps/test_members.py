@@ -15,9 +15,9 @@ from engine.protocol.results import BestEvaluation
 from engine.runs.lookup import delete
 from engine.runs.registry import create_run
 from engine.runs.run import Run
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
-from engine.runs.sweep_journal import History
+from engine.runs.sweep import Member, Sweep, SweepPlan
 from mario_tui.data.run_status import RunStatus
+from mario_tui.extras.sweeps.folder import History, create_sweep, set_aside
 from mario_tui.extras.sweeps.results import DELETED, PRUNED, WAITING, MemberState, member_states, state_of
 
 
@@ -98,14 +98,14 @@ def test_the_reason_of_a_failed_run_is_that_of_its_last_try(sweep: Sweep) -> Non
 
 
 def test_what_another_try_needs_the_place_of_is_moved_whole(sweep: Sweep) -> None:
-    assert sweep.set_aside(sweep.run(0)) == ""
+    assert set_aside(sweep, sweep.run(0)) == ""
     begin(sweep, "lost")
-    assert sweep.set_aside(sweep.run(0)) == "earlier/rates-001-1"
+    assert set_aside(sweep, sweep.run(0)) == "earlier/rates-001-1"
     for number in (2, 3):
         run = begin(sweep, "failed")
         (run.path / "run.log").write_text(f"try {number}")
         sweep.note("failed", run, reason=f"reason {number}")
-        assert sweep.set_aside(run) == f"earlier/rates-001-{number}"
+        assert set_aside(sweep, run) == f"earlier/rates-001-{number}"
         assert (sweep.path / f"earlier/rates-001-{number}" / "run.log").read_text() == f"try {number}"
     assert [(each.event, each.reason, each.folder) for each in first(sweep).history.ended] == [
         ("lost", "its end was not noted", "earlier/rates-001-1"), ("failed", "reason 2", "earlier/rates-001-2"),
@@ -116,7 +116,7 @@ def test_what_another_try_needs_the_place_of_is_moved_whole(sweep: Sweep) -> Non
 def test_a_run_that_trains_keeps_its_place(sweep: Sweep) -> None:
     run = begin(sweep, "running")
     with run.lock(), pytest.raises(UserError, match="is already running"):
-        sweep.set_aside(run)
+        set_aside(sweep, run)
     assert run.path.is_dir()
 
 

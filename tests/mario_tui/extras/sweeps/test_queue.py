@@ -25,7 +25,8 @@ from engine.runs.checkpoints import committed
 from engine.runs.marks import is_run
 from engine.runs.registry import create_run
 from engine.runs.run import CONFIG_FILE
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
+from engine.runs.sweep import Member, Sweep, SweepPlan
+from mario_tui.extras.sweeps.folder import create_sweep, journal_of, what_it_waits_for
 from tests.support.gym_envs import FAULTY
 from tests.support.program import (
     PROGRAM,
@@ -202,7 +203,7 @@ def test_a_run_whose_host_crashes_while_it_is_removed_does_not_begin_again(tmp_p
     wait_until(lambda: is_run(run.path) and run.record().socket and run.is_alive(), "the first run")
     (run.path / CONFIG_FILE).unlink()
     os.kill(run.record().pid, signal.SIGKILL)
-    wait_until(lambda: not sweep.journal(sweep.plan()).of(run.name).is_open, "what the queue does about it")
+    wait_until(lambda: not journal_of(sweep, sweep.plan()).of(run.name).is_open, "what the queue does about it")
     wait_until(lambda: removed(run.path), "its removal")
     assert status("half", tmp_path)["states"] == {"deleted": 1, "waiting": 1}
     run_program("sweep", "stop", "half", cwd=tmp_path)
@@ -262,7 +263,7 @@ def test_a_sweep_waits_for_processes_and_says_so(tmp_path: Path) -> None:
     assert queue
     with no_more_processes(queue):
         run_program("stop", "one-001", cwd=tmp_path)
-        wait_until(lambda: sweep.waits_for, "the queue to wait")
+        wait_until(lambda: what_it_waits_for(sweep), "the queue to wait")
         found = status("one", tmp_path)
         assert found["waits_for"].startswith("processes: fewer than 32 can be started")
         assert found["states"] == {"stopped": 1, "waiting": 1} and not found["runs"][1]["reason"]
@@ -273,7 +274,7 @@ def test_a_sweep_waits_for_processes_and_says_so(tmp_path: Path) -> None:
         terminal.send("q")
         terminal.wait()
     wait_until(lambda: tries_of(sweep, "one-002"), "the second run to begin")
-    assert not sweep.waits_for
+    assert not what_it_waits_for(sweep)
     run_program("sweep", "stop", "one", cwd=tmp_path)
     log = sweep.log_path.read_text()
     assert log.count("waits for processes") == log.count("there is enough again (processes)") == 1
@@ -292,13 +293,13 @@ def on_a_disk_of_100_mib() -> None:
     run_program("sweep", *SNAKE, "--steps", "4000", "--save-every", "1000", "--seeds", "2", "--jobs", "1", "--name",
                 "full", cwd=disk)  # fmt: skip
     sweep = Sweep(disk / "checkpoints" / "full")
-    wait_until(lambda: sweep.waits_for, "the queue to wait")
+    wait_until(lambda: what_it_waits_for(sweep), "the queue to wait")
     assert f"disk space: {sweep.path} has room for less than 64.0 MiB" == status("full", disk)["waits_for"]
     assert not any(sweep.run(number).path.exists() for number in range(2))
     (disk / "other").unlink()
     wait_until(lambda: is_run(sweep.run(0).path) and committed(sweep.run(0)), "a checkpoint")
     fill(None)
-    wait_until(lambda: sweep.waits_for, "the queue to wait again")
+    wait_until(lambda: what_it_waits_for(sweep), "the queue to wait again")
     wait_until(lambda: status("full", disk)["states"] == {"waiting": 2}, "the end of the run")
     (disk / "other").unlink()
     run_program("sweep", "wait", "full", cwd=disk)

@@ -19,10 +19,11 @@ from engine.protocol.messages import Hello
 from engine.protocol.results import BestEvaluation, FinalResult, Interval
 from engine.runs.recording import read_recording
 from engine.runs.run import Run
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep
+from engine.runs.sweep import Member, Sweep, SweepPlan
 from mario_tui.app import MarioApp
 from mario_tui.data.listed import read_listed
 from mario_tui.data.run_status import RunStatus
+from mario_tui.extras.sweeps.folder import create_sweep
 from mario_tui.extras.sweeps.results import commands_of
 from mario_tui.extras.sweeps.screen import SweepScreen
 from mario_tui.screens.compare import CompareScreen

@@ -20,9 +20,10 @@ from engine.runs.lookup import find_sweep
 from engine.runs.marks import is_run
 from engine.runs.registry import create_run, list_runs
 from engine.runs.run import Run
-from engine.runs.sweep import Member, Sweep, SweepPlan, create_sweep, list_sweeps
+from engine.runs.sweep import Member, Sweep, SweepPlan, list_sweeps
 from engine.runtime.files import program_folder
 from mario_tui.data.run_status import RunStatus
+from mario_tui.extras.sweeps.folder import create_sweep
 from mario_tui.extras.sweeps.queue import close_if_done
 from mario_tui.extras.sweeps.results import how_to_go_on, results_of
 from tests.support.program import (

@@ -12,8 +12,9 @@ import pytest
 
 from engine.config.command_line import given
 from engine.errors import UserError
-from engine.runs.sweep import Member, Search, Sweep, SweepPlan, create_sweep
+from engine.runs.sweep import Member, Search, Sweep, SweepPlan
 from mario_tui.extras.sweeps.command import sweep_parser
+from mario_tui.extras.sweeps.folder import create_sweep
 from mario_tui.extras.sweeps.options import asked_settings, read_plan
 from mario_tui.extras.sweeps.results import commands_of, listed, results_of, setting_text
 from mario_tui.extras.sweeps.search import Evaluations, next_setting

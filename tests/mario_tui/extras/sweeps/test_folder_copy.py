@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.runs.checkpoints import committed, seal, verify
-from engine.runs.folder_copy import Changes, Follower, write_changes
 from engine.runs.run import Run
+from mario_tui.extras.sweeps.folder_copy import Changes, Follower, write_changes
 
 
 def checkpoint(run: Run, steps: int) -> None:

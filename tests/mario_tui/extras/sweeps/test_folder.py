@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import UserError
-from engine.runs.sweep_journal import JOURNAL_FILE, TRIES, Entry, Journal, note
+from engine.runs.sweep import JOURNAL_FILE, Entry, note
+from mario_tui.extras.sweeps.folder import TRIES, Journal
 
 
 def _write(folder: Path, run: str) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 import engine
+from engine.console.compiler.code_cache import digest_of
 from engine.protocol.commands import bounded
-from engine.runtime.files import digest_of
 
 
 class Greeting(msgspec.Struct, frozen=True):
