@@ -454,10 +454,6 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def shortage(folder: Path, size: int, threads: int) -> str:
     """Return what there is too little of for a run in the folder to train and be kept: it needs `size` bytes and so
     many threads and processes. Empty if there is enough. Both are tried out, since quotas and limits count, too."""
@@ -488,3 +484,7 @@ def _can_be_written(folder: Path, size: int) -> bool:
     except OSError as error:
         return not (is_full(error) or error.errno == errno.EFBIG)  # of others, the start tells more
     return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
