@@ -17,7 +17,6 @@ from engine.console.nes import (
     CANVAS_SIZE,
     DRAW,
     DRAW_NOTHING,
-    FRAME_CYCLES,
     MEMORY_BYTES,
     POSITION,
     ROM,
@@ -36,7 +35,7 @@ from engine.runtime.threads import Crew
 
 # Indices of the kernel's options in one int64 array
 _FRAME_SKIP, _STROKES, _STALL_STEPS, _NOOP_MIN, _STARTS, _STICKY, _STICKY_FRAMES = range(7)
-_WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW, _RANDOM_PHASE = range(7, 12)
+_WHOLE_GAME, _ENDS_AT_LOOPS, _RESTART, _DRAW, _RANDOM_PHASE, _USUAL_ENDS = range(7, 13)
 _LANES_PER_THREAD = 4
 """To wake more threads takes longer than to step so few lanes: on 16 cores, 32 lanes take 0.97 ms with 8 threads and
 1.82 ms with 16."""
@@ -70,6 +69,7 @@ class CompiledStepper:
                 restart,
                 draw_rows(DRAW[task.view.brightness], task.view.top, task.view.bottom) if draws else DRAW_NOTHING,
                 task.random_phase,
+                round(256 * task.usual_ends),
             ],
             np.int64,
         )
@@ -200,7 +200,7 @@ def _restart(
     if options[_RANDOM_PHASE]:
         for word in range(rules.PHASE_WORDS):
             memory[rules.phase_address(word)] = rules.phase_value(word, _next_draw(book))
-        shorten_frame(state, (rules.phase_end(memory, _next_draw(book)) - state[POSITION] // 3) % FRAME_CYCLES)
+        shorten_frame(state, rules.phase_shift(memory, state[POSITION] // 3, options[_USUAL_ENDS], _next_draw(book)))
         kind = np.int64(DRAW_NOTHING)
         _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
     for frame in range(frames):

@@ -15,6 +15,9 @@ from engine.games.mario.task import STALL_STEPS, MarioTask
 from engine.protocol.outcome import Conditions
 
 _AT_ONCE = Conditions(noop_max=0)
+_USUAL_ENDS = 0.25
+"""Share of a run's episodes in a random phase that begin as where the stage is played alone. Without it `mario-6-2`,
+which clears 47 of 100 in the whole game, cleared none there."""
 
 
 def of_run(
@@ -24,8 +27,9 @@ def of_run(
     options = options_of(config)
     task = make_eval_task(config) if evaluation else make_task(config)
     ends_at_loops = options.reward == "progress" and not evaluation and not task.whole_game
+    usual_ends = 0.0 if evaluation else _USUAL_ENDS
     return MarioLanes(
-        dataclasses.replace(task, ends_at_loops=ends_at_loops),
+        dataclasses.replace(task, ends_at_loops=ends_at_loops, usual_ends=usual_ends),
         lanes,
         emulator=options.emulator,
         threads=threads,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.console.nes import FRAME_CYCLES, POSITION, NesBatch, shorten_frame
+from engine.console.nes import POSITION, NesBatch, shorten_frame
 from engine.console.protocol import Emulator
 from engine.games.mario import rules
 from engine.games.mario.task import MarioTask, StepOutcome, all_starts, sticky_threshold
@@ -95,8 +95,9 @@ class ReferenceStepper:
             for word in range(rules.PHASE_WORDS):
                 self._console.poke(lane, rules.phase_address(word), rules.phase_value(word, self._draw(lane)))
             assert isinstance(self._console, NesBatch)  # lanes refuse others
-            state, end = self._console.state[lane], rules.phase_end(self._console.ram[lane], self._draw(lane))
-            shorten_frame(state, (end - int(state[POSITION]) // 3) % FRAME_CYCLES)
+            state, usual_ends = self._console.state[lane], round(256 * self._task.usual_ends)
+            end = int(state[POSITION]) // 3
+            shorten_frame(state, rules.phase_shift(self._console.ram[lane], end, usual_ends, self._draw(lane)))
             self._frame(lane, 0)
         for _ in range(frames):
             self._frame(lane, 0)

@@ -50,6 +50,8 @@ class MarioTask:
         random_phase: whether an episode begins in a random phase of the game's counters and random numbers, and its
             frames end where they may at that stage of the whole game. Otherwise its no-ops alone tell one start from
             another. Only on the native console.
+        usual_ends: share of the episodes in a random phase, 0 to 1, whose frames end where they do anyway. For training:
+            so it also learns the stage as it is played alone.
         halfway_starts: share of the episodes, 0 to 1, that begin in the middle of their stage, where the game goes on
             after a death behind it, if the stage has such a place (see `HALFWAY`).
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for
@@ -70,6 +72,7 @@ class MarioTask:
     noop_min: int = 0
     noop_max: int = 30
     random_phase: bool = False
+    usual_ends: float = 0.0
     halfway_starts: float = 0.0
     stall_steps: int = STALL_STEPS
     ends_at_loops: bool = False
@@ -95,6 +98,8 @@ class MarioTask:
         if not 0 <= self.halfway_starts <= has_halfway(self.stage):
             limits = f"at least 0 and at most 1, and 0 {WITHOUT_HALFWAY}"
             raise UserError(f"halfway_starts must be {limits}, got {self.halfway_starts}")
+        if not 0 <= self.usual_ends <= 1:
+            raise UserError(f"usual_ends must be at least 0 and at most 1, got {self.usual_ends}")
         for name in ("noop_min", "stall_steps"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be at least 0, got {getattr(self, name)}")

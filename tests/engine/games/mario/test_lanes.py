@@ -86,7 +86,7 @@ def assert_equal_play(one: MarioLanes, other: MarioLanes, steps: int) -> int:
         MarioTask(stage="8-4", view=View(16, 240, 0, 256, 61, 77), reward="classic"),
         MarioTask(stage="2-2", swim_strokes=True, sticky=0.25, stall_steps=3),
         MarioTask(stage="1-2", actions="simple", sticky=0.5, sticky_frames=False, stall_steps=8),
-        MarioTask(stage="3-4", random_phase=True, sticky=0.25, noop_min=3, noop_max=9, stall_steps=20),
+        MarioTask(stage="3-4", random_phase=True, usual_ends=0.5, sticky=0.25, noop_min=3, noop_max=9, stall_steps=20),
         MarioTask(stage="4-3", halfway_starts=0.5, stall_steps=20),
     ],
     ids=lambda task: task.stage,
@@ -163,6 +163,20 @@ def test_frames_end_where_they_do_at_a_stage_of_the_whole_game(stage: str, share
     ends = (lanes.emulator.state[:, POSITION] / PICTURE_DOTS - share + 0.5) % 1 - 0.5
     assert -0.021 < ends.min() < -0.015 and 0.125 < ends.max() < 0.132
     assert abs(ends.mean() - 0.055) < 0.01
+
+
+def test_a_share_of_the_frames_ends_where_it_does_anyway() -> None:
+    def ends(usual_ends: float) -> NDArray[np.int64]:
+        task = MarioTask(stage="4-3", random_phase=True, usual_ends=usual_ends, noop_max=0)
+        lanes = MarioLanes(task, 400, seed=3)
+        assert isinstance(lanes.emulator, NesBatch)
+        lanes.reset()
+        return lanes.emulator.state[:, POSITION] // 3
+
+    moved, some, usual = ends(0), ends(0.25), ends(1)
+    assert len(np.unique(usual)) == 1
+    assert 0.2 < (some == usual).mean() < 0.3
+    assert np.array_equal(some[some != usual], moved[some != usual])
 
 
 @pytest.mark.parametrize("stage", STAGES)
