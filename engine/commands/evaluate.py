@@ -20,6 +20,7 @@ import torch
 
 from engine.commands.answers import answered, chosen_policy, order_of, send_warnings, take_stdout
 from engine.config.capabilities import FRESH_SEED, NO_FRESH, fresh_episodes, learned_apart, varied_conditions
+from engine.config.features import feature
 from engine.config.game import game_of
 from engine.config.reading import config_of_policy, tasks_of
 from engine.envs.episode import EpisodeRecord
@@ -27,7 +28,6 @@ from engine.envs.factory import lanes_of_policy
 from engine.envs.played_game import PlayedGame
 from engine.errors import UserError
 from engine.evaluation.policy import greedy_act, load_policy, mean_interval, play_episodes, score_of, wilson
-from engine.evaluation.stepped_game import game_to_show
 from engine.protocol.messages import Mean
 from engine.protocol.outcome import Conditions
 from engine.protocol.results import Evaluated, EvaluationOrder, EvaluationReport
@@ -76,7 +76,7 @@ def _evaluate(options: EvaluationOrder, send: Callable[[EvaluationReport], None]
 
     by_task: dict[str, list[EpisodeRecord]] = {}
     if options.others:
-        shown = game_to_show(options, policy, metadata)
+        shown = feature("players", "more than one CHECKPOINT")("stepped_game").game_to_show(options, policy, metadata)
         by_task[""] = list(_one_after_another(shown, options.episodes, options.seed, report_episode))
         origin = Origin(options.called, "file", None, "", None, None)
     for part, episodes in () if options.others else _parts(metadata, options.episodes):

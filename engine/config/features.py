@@ -25,6 +25,7 @@ FEATURES: Mapping[str, str] = {
     "profiles": "engine.extras.profiling.profile",
     "ray": "engine.extras.ray.named_cluster",
     "ray actors": "engine.extras.ray.actors:RayActors",
+    "players": "engine.extras.playing:of_game",
     "Reporter": "engine.extras.reporting:Reporter",
     "release of policies": "engine.extras.release.release_policy:main",
     "torchrun": "engine.extras.torchrun",

@@ -33,7 +33,7 @@ from engine.config.capabilities import Playable
 from engine.config.game import game_of
 from engine.envs.played_game import PICTURES_PER_S, PlayedGame
 from engine.errors import UserError
-from engine.evaluation.stepped_game import game_to_show
+from engine.extras.playing.stepped_game import game_to_show
 from engine.protocol.commands import Pause, Resume
 from engine.protocol.framing import MAX_COMMAND_BYTES, decode_play_command, failure_of, read_message
 from engine.protocol.messages import SCREEN_SHAPE, Frame, Log

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from engine.config.capabilities import CommandOption, PersonKeys
+from engine.config.features import feature
 from engine.config.fields import ConfigError, must_be_one_of
 from engine.config.game import Game, Preset, Spec
 from engine.config.run_config import RunConfig
@@ -303,31 +304,15 @@ class Gym(Game):
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
     ) -> PlayedGame:
-        from engine.evaluation.stepped_game import game_of_policy
-
-        own_steps = parsed(metadata["spaces"]).frames_per_s
-        metadata = _with_chosen_code(metadata, others)
-        return game_of_policy(policy, metadata, conditions.epsilon, steps_per_s=own_steps / metadata["frame_skip"])
+        known = _with_chosen_code(metadata, others)
+        return feature("players", "playing a game")(self.name).of_policy(policy, known, conditions)
 
     def keys_of_person(self, config: RunConfig) -> PersonKeys:
         options = options_of(config)
         return keys_of(options.env, parsed(options.spaces)).person
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        from engine.config.reading import make_config
-        from engine.evaluation.stepped_game import game_of_person
-        from engine.games.gym.lanes import GymPerson
-
-        options = options_of(make_config({"game": self.name, **others}))
-        spaces = parsed(options.spaces)
-        keys = keys_of(options.env, spaces)
-        return game_of_person(
-            self,
-            lambda lanes, seed: GymPerson(lanes, seed, keys, controls),
-            controls,
-            steps_per_s=spaces.frames_per_s,
-            **others,
-        )
+        return feature("players", "playing a game")(self.name).of_person(self, controls, **others)
 
 
 def _with_chosen_code(metadata: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from engine.config.game import Spec
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Frames, Lanes, VectorStep
-from engine.envs.played_game import PersonControls
-from engine.evaluation.stepped_game import PersonPlayer
 from engine.games.gym.options import GymOptions, evaluation_limit, options_of
-from engine.games.gym.spaces import EnvironmentKeys, label, parsed
+from engine.games.gym.spaces import label, parsed
 from engine.games.gym.workers import HERE, Way, chosen_way, places
 from engine.protocol.messages import Thought
 from engine.runtime.threads import user_calls
@@ -147,27 +145,3 @@ def of_run(
         _said.add(way)
         _LOG.info(f"{label(options.env)}: lanes are stepped in {way} (--env-workers auto)")
     return GymLanes(options, config.spec, lanes, seed=seed, way=way)
-
-
-class GymPerson(PersonPlayer):
-    """A person playing an environment. An episode waits for the first key."""
-
-    def __init__(self, lanes: Lanes, seed: int, keys: EnvironmentKeys, controls: PersonControls) -> None:
-        super().__init__(lanes, seed)
-        self._keys, self._controls = keys, controls
-        self.paced = keys.person.held
-        self._pressed: list[int] = []
-        self._begun = False
-
-    def on_tick(self, presses: list[int]) -> None:
-        self._begun |= bool(presses)
-        self._pressed += presses
-
-    def action(self) -> int | None:
-        if not self.paced:
-            return self._legal(self._pressed.pop(0)) if self._pressed else None
-        return self._legal(self._controls.buttons) if self._begun else None
-
-    def _legal(self, buttons: int) -> int | None:
-        action, masks = self._keys.action(buttons), self._lanes.masks
-        return action if action is None or masks is None or masks[0, action] else None

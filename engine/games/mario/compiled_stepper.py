@@ -17,6 +17,7 @@ from engine.console.nes import (
     CANVAS_SIZE,
     DRAW,
     DRAW_NOTHING,
+    FRAME_CYCLES,
     MEMORY_BYTES,
     POSITION,
     ROM,
@@ -200,7 +201,9 @@ def _restart(
     if options[_RANDOM_PHASE]:
         for word in range(rules.PHASE_WORDS):
             memory[rules.phase_address(word)] = rules.phase_value(word, _next_draw(book))
-        shorten_frame(state, rules.phase_shift(memory, state[POSITION] // 3, options[_USUAL_ENDS], _next_draw(book)))
+        usual = state[POSITION] // 3
+        end = rules.phase_end(memory, usual, options[_USUAL_ENDS], _next_draw(book))
+        shorten_frame(state, (end - usual) % FRAME_CYCLES)
         kind = np.int64(DRAW_NOTHING)
         _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
     for frame in range(frames):

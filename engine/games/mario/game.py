@@ -188,9 +188,7 @@ class Mario(Game):
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
     ) -> PlayedGame:
-        from engine.games.mario.played_game import mario_of_policy
-
-        return mario_of_policy(policy, metadata, conditions, **others)
+        return feature("players", "playing a game")(self.name).of_policy(policy, metadata, conditions, **others)
 
     def keys_of_person(self, config: RunConfig) -> PersonKeys:
         return PersonKeys(
@@ -200,9 +198,7 @@ class Mario(Game):
         )
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        from engine.games.mario.played_game import mario_of_person
-
-        return mario_of_person(controls, **others)
+        return feature("players", "playing a game")(self.name).of_person(controls, **others)
 
     def task_metadata(self, config: RunConfig) -> dict[str, Any]:
         return {"actions": self.action_names(config)}

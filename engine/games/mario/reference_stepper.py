@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.console.nes import POSITION, NesBatch, shorten_frame
+from engine.console.nes import FRAME_CYCLES, POSITION, NesBatch, shorten_frame
 from engine.console.protocol import Emulator
 from engine.games.mario import rules
 from engine.games.mario.task import MarioTask, StepOutcome, all_starts, sticky_threshold
@@ -96,8 +96,9 @@ class ReferenceStepper:
                 self._console.poke(lane, rules.phase_address(word), rules.phase_value(word, self._draw(lane)))
             assert isinstance(self._console, NesBatch)  # lanes refuse others
             state, usual_ends = self._console.state[lane], round(256 * self._task.usual_ends)
-            end = int(state[POSITION]) // 3
-            shorten_frame(state, rules.phase_shift(self._console.ram[lane], end, usual_ends, self._draw(lane)))
+            usual = int(state[POSITION]) // 3
+            end = rules.phase_end(self._console.ram[lane], usual, usual_ends, self._draw(lane))
+            shorten_frame(state, (end - usual) % FRAME_CYCLES)
             self._frame(lane, 0)
         for _ in range(frames):
             self._frame(lane, 0)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from engine.config.capabilities import A
 from engine.console.compiler.kernels import helper, kernel
-from engine.console.nes import FRAME_CYCLES
 
 WORLD, STAGE, AREA, HALFWAY_PAGE = 0x075F, 0x075C, 0x0760, 0x075B
 PLAYER_STATE, AREA_TIMER, PRELEVEL_TIMER, CLOCK = 0x000E, 0x06DE, 0x07A0, 0x07F8
@@ -181,14 +180,13 @@ def phase_value(word: int, drawn: int) -> int:
 
 
 @kernel("uint8[1], int64, int64, int64")
-def phase_shift(memory: Any, end: int, usual_ends: int, drawn: int) -> int:
-    """By how many CPU cycles a frame has to end later, from a 32-bit random number: so that it ends where it may at
-    this stage of a whole game; in `usual_ends` of 256 cases 0. `end`: where it ends, in cycles from the beginning of
-    the picture."""
+def phase_end(memory: Any, usual: int, usual_ends: int, drawn: int) -> int:
+    """Where in the picture a frame may end at this stage of a whole game, in CPU cycles from the picture's beginning,
+    from a 32-bit random number; may be less than 0 or more than a picture has. In `usual_ends` of 256 cases `usual`."""
     if drawn >> 24 < usual_ends:
-        return 0
+        return usual
     stage = memory[WORLD] * 4 + memory[STAGE]
-    return int((stage * _PER_STAGE + _EARLIEST + drawn % (_LATEST - _EARLIEST + 1) - end) % FRAME_CYCLES)
+    return int(stage * _PER_STAGE + _EARLIEST + drawn % (_LATEST - _EARLIEST + 1))
 
 
 @kernel("uint8[1], int64[1]")

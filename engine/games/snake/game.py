@@ -14,7 +14,6 @@ from engine.protocol.outcome import Goal, Outcome, Result
 
 if TYPE_CHECKING:
     from engine.envs.lanes import Lanes
-    from engine.envs.played_game import PersonControls, PlayedGame
 
 _MOVES = ("up", "right", "down", "left")
 
@@ -69,12 +68,6 @@ class Snake(BoardGame):
         from engine.games.snake import factory
 
         return factory.of_policy(metadata, lanes, seed=seed)
-
-    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        from engine.evaluation.stepped_game import game_of_person
-        from engine.games.snake.factory import SnakePerson
-
-        return game_of_person(self, SnakePerson, controls, **others)
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {"board": metadata["board"], "paths": metadata["network"] == "paths"}

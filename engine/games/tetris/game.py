@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.config.capabilities import MOVE_KEYS, SELECT, START, A, B, PersonKeys
+from engine.config.features import feature
 from engine.config.game import Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from engine.envs.lanes import Curriculum
-    from engine.envs.played_game import PersonControls, PlayedGame
+    from engine.envs.played_game import PlayedGame
 
 _ROTATIONS = 4
 
@@ -68,7 +69,7 @@ class Tetris(BoardGame):
     }
     lanes = "engine.games.tetris.factory:of_run"
     steps_per_s = 2.5
-    keys = PersonKeys(  # the buttons of `engine.games.tetris.person`
+    keys = PersonKeys(  # the buttons of `engine.extras.playing.tetris`
         {**MOVE_KEYS, "x": A, "z": B, "space": START, "c": SELECT},
         {"arrows or WASD": "move", "up or x": "turn", "z": "turn back", "space": "drop", "c": "hold"},
     )
@@ -101,16 +102,7 @@ class Tetris(BoardGame):
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
     ) -> PlayedGame:
-        from engine.evaluation.stepped_game import game_of_policy
-        from engine.games.tetris.person import FallingPolicy
-
-        return game_of_policy(policy, metadata, conditions.epsilon, player=FallingPolicy)
-
-    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        from engine.evaluation.stepped_game import game_of_person
-        from engine.games.tetris.person import TetrisPerson
-
-        return game_of_person(self, TetrisPerson, controls, **{"next_piece": True, **others})
+        return feature("players", "playing a game")(self.name).of_policy(policy, metadata, conditions)
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {

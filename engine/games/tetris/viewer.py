@@ -25,10 +25,6 @@ CELLS = tuple(tuple(_cells(box) for box in turns) for turns in PIECES)
 """The cells (x, y) of each piece in each rotation, relative to its box."""
 UPRIGHT = (3, 0, 0, 0, 2, 3, 1)
 """The rotation in which each piece enters usual games: flat side down."""
-_CENTRED = (((0, 1), (2, 0), (0, 2), (1, 0)), ((0, 0), (1, 0), (0, 1), (0, 0)))
-"""Where I, and the other pieces but O, lie in a box that turns around its centre, by quarter turns from `UPRIGHT`."""
-_LIFT = 2
-"""Most rows by which a turn lifts a piece."""
 
 
 class Drop(NamedTuple):
@@ -76,37 +72,6 @@ def entry(columns: Sequence[int], piece: int) -> Drop | None:
             if landing(columns, drop._replace(column=column)) is not None:
                 return drop._replace(column=column)
     return None
-
-
-def moved(columns: Sequence[int], drop: Drop, by: int) -> Drop | None:
-    """A falling piece one column further; None if it can't have come straight down there."""
-    there = drop._replace(column=drop.column + by)
-    landed = landing(columns, there) if there.column >= 0 else None
-    return None if landed is None or landed.row < there.row else there
-
-
-def turned(columns: Sequence[int], drop: Drop, by: int) -> Drop | None:
-    """A falling piece after `by` quarter turns clockwise, around its centre; None if there is no room.
-
-    Beside walls and other pieces it moves by up to two columns, and up by up to two rows.
-    """
-    old, new = _offset(drop.piece, drop.rotation), _offset(drop.piece, (drop.rotation + by) % ROTATIONS)
-    wanted = Drop(
-        drop.piece, (drop.rotation + by) % ROTATIONS, drop.column + new[0] - old[0], max(0, drop.row + new[1] - old[1])
-    )
-    for aside in (0, -1, 1, -2, 2):
-        there = wanted._replace(column=wanted.column + aside)
-        landed = landing(columns, there) if there.column >= 0 else None
-        if landed is not None and landed.row >= there.row - _LIFT:
-            return there._replace(row=min(there.row, landed.row))
-    return None
-
-
-def _offset(piece: int, rotation: int) -> tuple[int, int]:
-    """Return where a piece lies in the box that turns: (column, row)."""
-    if PIECES[piece][0] == PIECES[piece][1]:
-        return 0, 0
-    return _CENTRED[piece > 0][(rotation - UPRIGHT[piece]) % ROTATIONS]
 
 
 UNSEEN = 8

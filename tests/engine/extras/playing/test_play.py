@@ -19,11 +19,12 @@ from engine.config.capabilities import LEFT, RIGHT, START, UP
 from engine.envs.factory import lanes_of_policy
 from engine.errors import UserError
 from engine.evaluation.policy import greedy_act, load_policy, play_episodes
-from engine.evaluation.stepped_game import game_of_policy
+from engine.extras.playing.mario import MarioGame, MarioPerson, MarioPolicy, MarioRelay
+from engine.extras.playing.mario import of_policy as mario_of_policy
+from engine.extras.playing.stepped_game import game_of_policy
 from engine.games.mario.actions import STAGES
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
-from engine.games.mario.played_game import MarioGame, MarioPerson, MarioPolicy, MarioRelay, mario_of_policy
 from engine.games.mario.rules import LIVES
 from engine.games.mario.task import MarioTask
 from engine.protocol.commands import Pause, Resume

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,8 @@ import torch
 from engine.buffers import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.config.reading import make_config
-from engine.envs.factory import describe_task, make_lanes
-from engine.envs.lanes import Frames, on_host
-from engine.evaluation.stepped_game import PersonPlayer, SteppedGame
+from engine.envs.factory import make_lanes
+from engine.envs.lanes import on_host
 from engine.runners.actor import Actor
 from engine.runs.replay_file import ReplayShape
 from tests.support.gym_envs import CRASHING
@@ -66,27 +65,3 @@ def test_nothing_is_learned_from_a_step_that_failed(kind: str, n_step: int) -> N
         found.add((tuple(seen), total[0], tuple(after) if discount[0] else (), discount[0]))
     assert found == whole(6, n_step, terminates=True) | whole(3, n_step, terminates=False)
     assert {(episode.length, episode.episode_return) for episode in counted} == {(6, -6.0)}
-
-
-class Observer(PersonPlayer):
-    """Keeps what it sees."""
-
-    seen: ClassVar[list[list[float]]] = []
-
-    def observe(self, obs: Frames) -> None:
-        self.seen.append(np.ravel(obs).tolist())
-
-    def on_tick(self, presses: list[int]) -> None: ...
-
-    def action(self) -> int:
-        return 0
-
-
-def test_the_episode_after_a_failed_one_is_watched_from_its_first_frame() -> None:
-    options = {"game": CRASHING, "env_args": '{"whole": 0}', "frame_stack": 2}
-    game = SteppedGame(describe_task(make_config(options)), Observer, steps_per_s=30)
-    game.begin(1, 0, None)
-    for _ in range(5):
-        assert game.tick() is None
-    game.close()
-    assert Observer.seen == [[0, 0], [0, 1], [1, 2], [2, 3], [0, 0], [0, 1]]

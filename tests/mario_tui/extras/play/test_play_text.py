@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 
 from engine.config.game import game_of
-from engine.games.mario.played_game import facts as of_mario
 from engine.protocol.messages import Episode
 from mario_tui.extras.play.film import Results, facts
 
@@ -37,6 +36,8 @@ def test_results_of_mario_count_clears() -> None:
 
 
 def test_values_of_mario_are_in_players_words() -> None:
+    from engine.extras.playing.mario import facts as of_mario
+
     info = {"coins": 3, "flag_get": 0, "life": 2, "score": 400, "stage": 4, "status": 1, "time": 321, "world": 8}
     info |= {"x_pos": 40, "y_pos": 79}
     assert facts(of_mario(info)) == "world 8-4  x 40  y 79  time 321  score 400  coins 3  lives 3  tall"

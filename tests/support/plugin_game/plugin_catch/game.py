@@ -81,7 +81,7 @@ class Catch(Game):
         )
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        from engine.evaluation.stepped_game import game_of_person
+        from engine.extras.playing.stepped_game import game_of_person
         from plugin_catch.person import CatchPerson
 
         return game_of_person(self, CatchPerson, controls, **others)

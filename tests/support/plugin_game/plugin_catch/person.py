@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.config.capabilities import LEFT, RIGHT
 from engine.envs.lanes import Lanes
-from engine.evaluation.stepped_game import PersonPlayer
+from engine.extras.playing.stepped_game import PersonPlayer
 
 
 class CatchPerson(PersonPlayer):

@@ -1,4 +1,4 @@
-"""Super Mario Bros for `mario-tui play`, frame by frame, played by a policy or a person."""
+"""Super Mario Bros that is played or watched, frame by frame, played by a policy or a person."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class MarioGame:
         self._lanes.close()
 
 
-def mario_of_policy(
+def of_policy(
     policy: Path,
     metadata: Mapping[str, Any],
     conditions: Conditions,
@@ -278,7 +278,7 @@ def mario_of_policy(
     return MarioGame(make_lanes, tour, MarioRelay(every, conditions) if others else every[0])
 
 
-def mario_of_person(
+def of_person(
     controls: PersonControls, *, stage: str | None = None, emulator: str | None = None, rom: str | None = None
 ) -> MarioGame:
     """The game of a person, who can also play `random` and the whole game, and whose episodes are never truncated."""

@@ -1,4 +1,4 @@
-"""Any game for `mario-tui play`: its lanes, step by step at an even pace, played by a policy or a person."""
+"""Any game that is played or watched: its lanes, step by step at an even pace, played by a policy or a person."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from engine.config.capabilities import DOWN, LEFT, RIGHT, UP, A, B, Playable
 from engine.config.game import game_of
-from engine.evaluation.stepped_game import SteppedGame
+from engine.extras.playing.stepped_game import SteppedGame
+from engine.extras.playing.tetris import HARD_DROP, HOLD, TetrisPerson, seconds_per_row, turned
 from engine.games.boards.lanes import Board, BoardLanes
 from engine.games.snake.rules import SnakeLanes
-from engine.games.tetris.person import HARD_DROP, HOLD, TetrisPerson, seconds_per_row
 from engine.games.tetris.rules import TetrisLanes
-from engine.games.tetris.viewer import UPRIGHT, Drop, landings, turned
+from engine.games.tetris.viewer import UPRIGHT, Drop, landings
 
 I, T = 0, 4  # noqa: E741
 TICKS_OF_A_ROW = 30  # on level 1

@@ -4,17 +4,23 @@ policy, whose piece falls in each step to where it will be placed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from engine.config.capabilities import DOWN, LEFT, RIGHT, SELECT, START, UP, A, B
+from engine.config.game import Game
 from engine.envs.lanes import Frames, Lanes
-from engine.envs.played_game import PICTURES_PER_S
-from engine.evaluation.stepped_game import PolicyPlayer
+from engine.envs.played_game import PICTURES_PER_S, PersonControls
+from engine.extras.playing.stepped_game import PolicyPlayer, SteppedGame, game_of_person, game_of_policy
 from engine.games.boards.lanes import BoardLanes
-from engine.games.tetris.rules import PIECES, TetrisLanes
-from engine.games.tetris.viewer import Drop, TetrisViewer, entry, landing, landings, moved, turned
+from engine.games.tetris.rules import PIECES, ROTATIONS, TetrisLanes
+from engine.games.tetris.viewer import UPRIGHT, Drop, TetrisViewer, entry, landing, landings
+from engine.protocol.outcome import Conditions
 
 HARD_DROP, HOLD = START, SELECT
 CLOCKWISE, COUNTER_CLOCKWISE = (A, UP), (B,)
@@ -26,9 +32,14 @@ _LOCK_TICKS = PICTURES_PER_S // 2
 _MOST_MOVES = 15
 """Moves and turns of a piece since it first landed, as in https://tetris.wiki/Infinity."""
 
+_CENTRED = (((0, 1), (2, 0), (0, 2), (1, 0)), ((0, 0), (1, 0), (0, 1), (0, 0)))
+"""Where I, and the other pieces but O, lie in a box that turns around its centre, by quarter turns from `UPRIGHT`."""
+_LIFT = 2
+"""Most rows by which a turn lifts a piece."""
+
 
 class TetrisPerson:
-    """A person playing Tetris; see `engine.evaluation.stepped_game.Player`."""
+    """A person playing Tetris; see `engine.extras.playing.stepped_game.Player`."""
 
     paced = False
 
@@ -150,6 +161,37 @@ class TetrisPerson:
     def thought(self) -> None: ...
 
 
+def moved(columns: Sequence[int], drop: Drop, by: int) -> Drop | None:
+    """A falling piece one column further; None if it can't have come straight down there."""
+    there = drop._replace(column=drop.column + by)
+    landed = landing(columns, there) if there.column >= 0 else None
+    return None if landed is None or landed.row < there.row else there
+
+
+def turned(columns: Sequence[int], drop: Drop, by: int) -> Drop | None:
+    """A falling piece after `by` quarter turns clockwise, around its centre; None if there is no room.
+
+    Beside walls and other pieces it moves by up to two columns, and up by up to two rows.
+    """
+    old, new = _offset(drop.piece, drop.rotation), _offset(drop.piece, (drop.rotation + by) % ROTATIONS)
+    wanted = Drop(
+        drop.piece, (drop.rotation + by) % ROTATIONS, drop.column + new[0] - old[0], max(0, drop.row + new[1] - old[1])
+    )
+    for aside in (0, -1, 1, -2, 2):
+        there = wanted._replace(column=wanted.column + aside)
+        landed = landing(columns, there) if there.column >= 0 else None
+        if landed is not None and landed.row >= there.row - _LIFT:
+            return there._replace(row=min(there.row, landed.row))
+    return None
+
+
+def _offset(piece: int, rotation: int) -> tuple[int, int]:
+    """Return where a piece lies in the box that turns: (column, row)."""
+    if PIECES[piece][0] == PIECES[piece][1]:
+        return 0, 0
+    return _CENTRED[piece > 0][(rotation - UPRIGHT[piece]) % ROTATIONS]
+
+
 def seconds_per_row(level: int) -> float:
     """Time in which a piece falls by a row."""
     return (0.8 - 0.007 * (level - 1)) ** (level - 1)
@@ -160,9 +202,19 @@ _FALL = 0.4, 0.9
 
 
 class FallingPolicy(PolicyPlayer):
-    """See `engine.evaluation.stepped_game.Player`."""
+    """See `engine.extras.playing.stepped_game.Player`."""
 
     def picture(self, progress: float) -> NDArray[np.uint8]:
         assert isinstance(self._lanes, BoardLanes)
         begins, ends = _FALL
         return self._lanes.viewer(0).draw(self._thought, min(max(0.0, (progress - begins) / (ends - begins)), 1.0))
+
+
+def of_policy(policy: Path, metadata: Mapping[str, Any], conditions: Conditions) -> SteppedGame:
+    """The game of a policy, from its file and its metadata."""
+    return game_of_policy(policy, metadata, conditions.epsilon, player=FallingPolicy)
+
+
+def of_person(game: Game, controls: PersonControls, **options: Any) -> SteppedGame:
+    """The game of a person, with these options of the game."""
+    return game_of_person(game, TetrisPerson, controls, **{"next_piece": True, **options})
