@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.config.entry_points import Plugin
@@ -38,94 +38,57 @@ class Command:
     """A package of `engine.extras` without which the command is not there either."""
 
 
-_OWN = "mario_tui.commands"
+def _row(place: str, usage: str, about: str, parser: str = "", **more: Any) -> Command:
+    """A row of `COMMANDS`: of the module at a place in `mario_tui`, whose parser is named like it unless told."""
+    return Command(f"mario_tui.{place}", parser or f"{place.rpartition('.')[2]}_parser", usage, about, **more)
+
+
 COMMANDS = {
-    "attach": Command(
-        f"{_OWN}.attach", "attach_parser", "[RUN|PATH]",
-        "dashboard of a running or finished run; charts of event files", is_daily=True,
+    "attach": _row(
+        "commands.attach", "[RUN|PATH]", "dashboard of a running or finished run; charts of event files", is_daily=True
     ),
-    "runs": Command(f"{_OWN}.runs", "runs_parser", "[--json]", "list runs", is_daily=True),
-    "stop": Command(
-        f"{_OWN}.control", "control_parser", "RUN...", "write a checkpoint and end the run", is_daily=True,
-        is_shared=True,
+    "runs": _row("commands.runs", "[--json]", "list runs", is_daily=True),
+    "stop": _row("commands.control", "RUN...", "write a checkpoint and end the run", is_daily=True, is_shared=True),
+    "eval": _row(
+        "commands.evaluate", "CHECKPOINT", "clear rate and return over many episodes", "eval_parser", is_daily=True
     ),
-    "eval": Command(
-        f"{_OWN}.evaluate", "eval_parser", "CHECKPOINT", "clear rate and return over many episodes", is_daily=True
+    "play": _row(
+        "extras.play", "[CHECKPOINT]", "watch a policy; --human: play yourself; --record FILE", is_daily=True,
+        needs="engine.extras.playing",
     ),
-    "play": Command(
-        "mario_tui.extras.play", "play_parser", "[CHECKPOINT]",
-        "watch a policy; --human: play yourself; --record FILE", is_daily=True, needs="engine.extras.playing",
+    "sweep": _row(
+        "extras.sweeps.command", "[...]", "many runs: options that vary, seeds, a table with intervals", "sweep_parser",
+        is_daily=True, of_runs=True,
     ),
-    "sweep": Command(
-        "mario_tui.extras.sweeps.command", "sweep_parser", "[...]",
-        "many runs: options that vary, seeds, a table with intervals", is_daily=True, of_runs=True,
-    ),
-    "policies": Command(
-        f"{_OWN}.policies", "policies_parser", "[--json]", "list trained policies: of the package, and of your runs"
-    ),
-    "pause": Command(f"{_OWN}.control", "control_parser", "RUN...", "pause training", is_shared=True),
-    "resume-training": Command(
-        f"{_OWN}.control", "control_parser", "RUN", "continue training after a pause", is_shared=True
-    ),
-    "checkpoint": Command(f"{_OWN}.control", "control_parser", "RUN...", "write a checkpoint", is_shared=True),
-    "wait": Command(
-        f"{_OWN}.control", "control_parser", "RUN...", "wait until runs have ended; exit with their status",
-        is_shared=True,
-    ),
-    "follow": Command(
-        f"{_OWN}.follow", "follow_parser", "RUN", "print what --no-ui prints, of a run that is there", is_shared=True
-    ),
-    "logs": Command(f"{_OWN}.follow", "follow_parser", "RUN", "print run.log; --follow", is_shared=True),
-    "alerts": Command(
-        "mario_tui.extras.alerts", "alerts_parser", "RUN|SWEEP",
-        "what is wrong; --since T, --follow, --alert-command CMD",
-    ),
-    "rename": Command(
-        f"{_OWN}.folders", "folders_parser", "RUN NEW", "give a run or a sweep another name", is_shared=True
-    ),
-    "delete": Command(
-        f"{_OWN}.folders", "folders_parser", "RUN...", "delete runs and sweeps; asks first", is_shared=True
-    ),
-    "distill": Command(
-        "mario_tui.extras.distill", "distill_parser", "POLICY ...", "teach one network what several policies play",
+    "policies": _row("commands.policies", "[--json]", "list trained policies: of the package, and of your runs"),
+    "pause": _row("commands.control", "RUN...", "pause training", is_shared=True),
+    "resume-training": _row("commands.control", "RUN", "continue training after a pause", is_shared=True),
+    "checkpoint": _row("commands.control", "RUN...", "write a checkpoint", is_shared=True),
+    "wait": _row("commands.control", "RUN...", "wait until runs have ended; exit with their status", is_shared=True),
+    "follow": _row("commands.follow", "RUN", "print what --no-ui prints, of a run that is there", is_shared=True),
+    "logs": _row("commands.follow", "RUN", "print run.log; --follow", is_shared=True),
+    "alerts": _row("extras.alerts", "RUN|SWEEP", "what is wrong; --since T, --follow, --alert-command CMD"),
+    "rename": _row("commands.folders", "RUN NEW", "give a run or a sweep another name", is_shared=True),
+    "delete": _row("commands.folders", "RUN...", "delete runs and sweeps; asks first", is_shared=True),
+    "distill": _row(
+        "extras.distill", "POLICY ...", "teach one network what several policies play",
         needs="engine.extras.distillation",
     ),
-    "profile": Command(
-        "mario_tui.extras.profile", "profile_parser", "[...]", "time per section, bottlenecks, and faster options",
-        of_runs=True, needs="engine.extras.profiling",
+    "profile": _row(
+        "extras.profile", "[...]", "time per section, bottlenecks, and faster options", of_runs=True,
+        needs="engine.extras.profiling",
     ),
-    "export": Command(
-        "mario_tui.extras.export", "export_parser", "[RUN|PATH]",
-        "scalars of a run or of event files: CSV, JSON lines or Parquet",
-    ),
-    "schema": Command(
-        f"{_OWN}.schema", "schema_parser", "WHAT", "JSON Schema of options, events, runs, policies or plans"
-    ),
-    "assistants": Command(
-        "mario_tui.extras.assistants", "assistants_parser", "",
-        "what a program needs that runs experiments, as Markdown",
-    ),
-    "serve": Command(
-        "mario_tui.extras.serve", "serve_parser", "", "the terminal UI in a browser; --host ADDRESS, --port N"
-    ),
-    "mcp": Command("mario_tui.extras.mcp", "mcp_parser", "", "a server of the Model Context Protocol, for assistants"),
-    "completion": Command(
-        "mario_tui.extras.completion", "completion_parser", "SHELL", "script for the completion of bash, zsh or fish"
-    ),
+    "export": _row("extras.export", "[RUN|PATH]", "scalars of a run or of event files: CSV, JSON lines or Parquet"),
+    "schema": _row("commands.schema", "WHAT", "JSON Schema of options, events, runs, policies or plans"),
+    "assistants": _row("extras.assistants", "", "what a program needs that runs experiments, as Markdown"),
+    "serve": _row("extras.serve", "", "the terminal UI in a browser; --host ADDRESS, --port N"),
+    "mcp": _row("extras.mcp", "", "a server of the Model Context Protocol, for assistants"),
+    "completion": _row("extras.completion", "SHELL", "script for the completion of bash, zsh or fish"),
 }  # fmt: skip
 """By name, in the order of the help."""
 
-
-@dataclass(frozen=True)
-class SchemaOf:
-    """A JSON Schema that the function `schema` of a module makes; `about`: of what."""
-
-    module: str
-    about: str
-
-
-SCHEMAS = {"plan": SchemaOf("mario_tui.extras.sweeps.options", "a file of sweep --plan")}
-"""Those that `mario-tui schema` prints besides its own."""
+SCHEMAS = {"plan": ("mario_tui.extras.sweeps.options", "a file of sweep --plan")}
+"""Those that `mario-tui schema` prints besides its own: the module whose function `schema` makes it, and of what."""
 
 VIEWERS = ("mario_tui.extras.event_files",)
 """Modules that show files of other programs (`attach PATH`), with the functions `shows(path) -> bool`,
@@ -144,9 +107,9 @@ def commands() -> dict[str, Command]:
     }
 
 
-def schemas() -> dict[str, SchemaOf]:
-    """The schemas whose modules are there."""
-    return {name: each for name, each in SCHEMAS.items() if _is_there(each.module)}
+def schemas() -> dict[str, tuple[str, str]]:
+    """Those of `SCHEMAS` whose modules are there."""
+    return {name: each for name, each in SCHEMAS.items() if _is_there(each[0])}
 
 
 @cache

@@ -43,7 +43,7 @@ _MAKERS = {
 
 def abouts() -> dict[str, str]:
     """What each schema describes, by its name."""
-    of_extras = {name: row.about for name, row in schemas().items()}
+    of_extras = {name: about for name, (_, about) in schemas().items()}
     return {name: about for name, (about, _) in _MAKERS.items()} | of_extras
 
 
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
 
 def schema_of(what: str) -> Schema:
     """The schema with that name."""
-    make = _MAKERS[what][1] if what in _MAKERS else importlib.import_module(schemas()[what].module).schema
+    make = _MAKERS[what][1] if what in _MAKERS else importlib.import_module(schemas()[what][0]).schema
     return {"$schema": _DRAFT, "title": f"mario-tui {what}", **make()}
 
 
