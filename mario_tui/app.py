@@ -20,6 +20,7 @@ from textual.screen import Screen
 from textual.theme import ThemeProvider
 
 from engine.config.fields import must_be_one_of
+from engine.errors import UserError
 from engine.host.client import HostProcess
 from engine.protocol.messages import Failed
 from engine.runs.lookup import how_to_name
@@ -28,7 +29,7 @@ from engine.runtime.text import printable, shortened
 from mario_tui.data import settings
 from mario_tui.data.keys import Key, bindings, first_key, keys_in, shown_name
 from mario_tui.data.run_status import RunStatus, exit_status
-from mario_tui.data.settings import DEFAULT_THEME, SettingsError, load_settings, remember_theme, settings_path
+from mario_tui.data.settings import DEFAULT_THEME, load_settings, remember_theme, settings_path
 from mario_tui.engine_command import program
 from mario_tui.launch import busy_warning
 from mario_tui.screens.base import PlaceScreen, TooSmallScreen, too_small
@@ -77,7 +78,7 @@ class MarioApp(TypeAheadApp[None]):
         self._left: DashboardScreen | None = None
         """Once the app is leaving: the dashboard that it leaves, on top or below another screen."""
         self._left_in: str | None = None
-        self._theme_watch = settings.ThemeWatch()
+        self._theme_files = settings.theme_files()
         self._user_themes: dict[str, Any] = {}
         self._bad_themes: set[str] = set()
         self._register_themes()
@@ -235,7 +236,7 @@ class MarioApp(TypeAheadApp[None]):
             return
         try:
             remember_theme(name)
-        except SettingsError as error:
+        except UserError as error:
             self._warn(str(error))
 
     def _poll(self) -> None:
@@ -244,7 +245,8 @@ class MarioApp(TypeAheadApp[None]):
         self._reload_themes()
 
     def _reload_themes(self) -> None:
-        if not self._theme_watch.changed():
+        before, self._theme_files = self._theme_files, settings.theme_files()
+        if self._theme_files == before:
             return
         shown = self._user_themes.get(self.theme)
         for warning in self._register_themes():

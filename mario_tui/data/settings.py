@@ -22,7 +22,7 @@ from engine.config.fields import must_be_one_of
 from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.runtime.files import program_folder, write_atomically
-from engine.runtime.formats import parsed_toml, read_toml, toml_text
+from engine.runtime.formats import parsed_toml, toml_text
 from mario_tui.data.keys import KEYS, PLACES
 from mario_tui.terminal.graphics import GRAPHICS
 from mario_tui.terminal.internals import key_name
@@ -53,10 +53,6 @@ _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 _THEME_LINE = re.compile(r"""^[ \t]*theme[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
 
-class SettingsError(UserError):
-    """The settings file can't be read or written; the message names it."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """The settings in effect. `keys` maps action ids to keys: `dashboard.save` -> `w,f2`."""
@@ -84,8 +80,8 @@ def load_settings() -> tuple[Settings, list[str]]:
     """The settings, and a message for each invalid one. Never raises."""
     path = settings_path()
     try:
-        _, values = _read(path)
-    except SettingsError as error:
+        _, values = _read(path, may_miss=True)
+    except UserError as error:
         return Settings(), [str(error)]
     good: dict[str, Any] = {}
     errors: list[str] = []
@@ -101,41 +97,41 @@ def load_settings() -> tuple[Settings, list[str]]:
             errors += wrong
         else:
             good[key] = float(value) if key == "game_fps" else value
-    return Settings(**good), [str(SettingsError(error)) for error in errors]
+    return Settings(**good), [str(UserError(error)) for error in errors]
 
 
 def remember_theme(name: str) -> None:
-    """Write the theme's line and leave all others unchanged. Raises `SettingsError` if that is not possible."""
+    """Write the theme's line and leave all others unchanged. Raises `UserError` if that is not possible."""
     path = settings_path()
     line = f'theme = "{name}"'
     try:
-        before, values = _read(path)
+        before, values = _read(path, may_miss=True)
         if values.get("theme") == name:
             return
         after, count = _THEME_LINE.subn(lambda found: line, before, count=1)
         if not count or parsed_toml(after) != {**values, "theme": name}:
             after = f"{line}\n{before}"  # before the first table
         if parsed_toml(after) != {**values, "theme": name}:
-            raise SettingsError(f"{path}: theme can't be changed automatically; add the line {line}")
+            raise UserError(f"{path}: theme can't be changed automatically; add the line {line}")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path.resolve(), after.encode())  # a link stays a link
     except ValueError:
-        raise SettingsError(f"{path}: theme can't be changed automatically; add the line {line}") from None
+        raise UserError(f"{path}: theme can't be changed automatically; add the line {line}") from None
     except OSError as error:
-        raise SettingsError(f"{path}: can't be written ({error.strerror or error})") from None
+        raise UserError(f"{path}: can't be written ({error.strerror or error})") from None
 
 
-def _read(path: Path) -> tuple[str, dict[str, Any]]:
-    """The text of the file, and the values in it. Raises `SettingsError`."""
+def _read(path: Path, *, may_miss: bool = False) -> tuple[str, dict[str, Any]]:
+    """The text of a TOML file, and the values in it; nothing of one that `may_miss` and does. Raises `UserError`."""
     try:
         text = toml_text(path)
         return text, parsed_toml(text)
-    except FileNotFoundError:
-        return "", {}
     except OSError as error:
-        raise SettingsError(f"{path}: can't be read ({error.strerror or error})") from None
+        if may_miss and isinstance(error, FileNotFoundError):
+            return "", {}
+        raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
     except ValueError as error:
-        raise SettingsError(f"{path}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
 
 
 def _key_map(values: Mapping[str, object], path: Path) -> tuple[dict[str, str], list[str]]:
@@ -194,10 +190,6 @@ _STYLES = ("none", "bold", "dim", "italic", "reverse", "underline")
 _THEMES_ACCEPTED = ("name", *_FLAGS, *_COLOURS, "variables")
 
 
-class ThemeError(UserError):
-    """A theme file is invalid; the message names file and key."""
-
-
 def user_folder() -> Path:
     return config_folder() / "themes"
 
@@ -221,78 +213,63 @@ def load_themes() -> tuple[list[Theme], list[str]]:
         for path in paths:
             try:
                 themes.append(load_theme(path))
-            except ThemeError as error:
+            except UserError as error:
                 errors.append(str(error))
     return themes, errors
 
 
 def load_theme(path: Path) -> Theme:
-    """One theme. Raises `ThemeError` naming file, key and accepted values."""
-    try:
-        values = read_toml(path)
-    except OSError as error:
-        raise ThemeError(f"{path}: can't be read ({error.strerror or error})") from None
-    except ValueError as error:
-        raise ThemeError(f"{path}: {error}") from None
+    """One theme. Raises `UserError` naming file, key and accepted values."""
+    _, values = _read(path)
     for key, value in values.items():
         if key not in _THEMES_ACCEPTED:
-            raise ThemeError(f"{path}: unknown key {key!r}; must be one of {', '.join(_THEMES_ACCEPTED)}")
+            raise UserError(f"{path}: unknown key {key!r}; must be one of {', '.join(_THEMES_ACCEPTED)}")
         if key in _COLOURS:
             _check_colour(path, key, value)
         elif key == "variables":
             _check_variables(path, value)
         elif not isinstance(value, bool if key in _FLAGS else str):
             kind = "true or false" if key in _FLAGS else "text"
-            raise ThemeError(f"{path}: {key} must be {kind}, got {value!r}")
+            raise UserError(f"{path}: {key} must be {kind}, got {value!r}")
     for key in _REQUIRED:
         if not values.get(key):
-            raise ThemeError(f"{path}: {key} is missing")
+            raise UserError(f"{path}: {key} is missing")
     theme = Theme(**values)
     known = theme.to_color_system().generate()
     for name in theme.variables:
         if name not in known and name not in _variables():
-            raise ThemeError(f"{path}: variables.{name} is not a variable of Textual's themes")
+            raise UserError(f"{path}: variables.{name} is not a variable of Textual's themes")
     if theme.ansi:  # Textual derives fewer variables from its colours than its style sheets use
         theme.variables = BUILTIN_THEMES["ansi-dark" if theme.dark else "ansi-light"].variables | theme.variables
     return theme
 
 
-class ThemeWatch:
-    """Detects changes of the user's theme files, with one `stat` per file."""
-
-    def __init__(self) -> None:
-        self._seen = self._look()
-
-    def changed(self) -> bool:
-        """Return whether a file was added, removed or written since the last call."""
-        before, self._seen = self._seen, self._look()
-        return before != self._seen
-
-    def _look(self) -> dict[str, tuple[int, int]]:
-        found = {}
-        with contextlib.suppress(OSError):  # the folder can't be read at the moment
-            for path in user_folder().glob("*.toml"):
-                with contextlib.suppress(OSError):  # deleted in the meantime
-                    status = path.stat()
-                    found[str(path)] = (status.st_mtime_ns, status.st_size)
-        return found
+def theme_files() -> dict[str, tuple[int, int]]:
+    """Time and size of each of the user's theme files: others once a file was added, removed or written."""
+    found = {}
+    with contextlib.suppress(OSError):  # the folder can't be read at the moment
+        for path in user_folder().glob("*.toml"):
+            with contextlib.suppress(OSError):  # deleted in the meantime
+                status = path.stat()
+                found[str(path)] = (status.st_mtime_ns, status.st_size)
+    return found
 
 
 def _check_colour(path: Path, key: str, value: object) -> None:
     try:
         Color.parse(value)
     except (ColorParseError, TypeError, AttributeError):
-        raise ThemeError(f"{path}: {key} must be a colour (#rrggbb or a name), got {value!r}") from None
+        raise UserError(f"{path}: {key} must be a colour (#rrggbb or a name), got {value!r}") from None
 
 
 def _check_variables(path: Path, values: object) -> None:
     if not isinstance(values, dict):
-        raise ThemeError(f"{path}: variables must be a table, got {values!r}")
+        raise UserError(f"{path}: variables must be a table, got {values!r}")
     for name, value in values.items():
         if not name.endswith("-style"):
             _check_colour(path, f"variables.{name}", value)
         elif not isinstance(value, str) or not set(value.split()) <= set(_STYLES):
-            raise ThemeError(f"{path}: variables.{name} {must_be_one_of(_STYLES, value)}")
+            raise UserError(f"{path}: variables.{name} {must_be_one_of(_STYLES, value)}")
 
 
 def _variables() -> set[str]:

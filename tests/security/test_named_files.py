@@ -19,8 +19,6 @@ from engine.runs.recording import read_recording
 from engine.runtime.files import program_folder, read_bounded
 from mario_tui.data.differences import _load as load_colours
 from mario_tui.data.settings import (
-    SettingsError,
-    ThemeError,
     load_settings,
     load_theme,
     load_themes,
@@ -53,7 +51,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
     "options.toml": (load_toml, UserError),
     "policy.safetensors": (policy_metadata, UserError),
     "weights.safetensors": (policy_weights, UserError),
-    "theme.toml": (load_theme, ThemeError),
+    "theme.toml": (load_theme, UserError),
     "history.msgpack": (read_recording, UserError),
 }
 
@@ -73,7 +71,7 @@ def test_settings_and_themes_never_hold_up_the_start(make_bad: Callable[[Path], 
     make_bad(user_folder() / "mine.toml")
     (wrong,) = load_settings()[1]
     assert wrong.startswith(f"{settings_path()}: ")
-    with pytest.raises(SettingsError, match=r"settings\.toml"):
+    with pytest.raises(UserError, match=r"settings\.toml"):
         remember_theme("other")
     (wrong,) = load_themes()[1]
     assert wrong.startswith(f"{user_folder() / 'mine.toml'}: ")
@@ -84,7 +82,7 @@ def test_settings_and_themes_never_hold_up_the_start(make_bad: Callable[[Path], 
 )
 def test_a_theme_that_no_parser_takes_is_reported(content: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(content)
-    with pytest.raises(ThemeError, match=r"mine\.toml"):
+    with pytest.raises(UserError, match=r"mine\.toml"):
         load_theme(tmp_path / "mine.toml")
 
 

@@ -137,11 +137,12 @@ def read_cartridge(folder: Path) -> Iterator[Outcome]:
 
 
 def read_settings(folder: Path) -> Iterator[Outcome]:
+    from engine.errors import UserError
     from mario_tui.app import MarioApp
-    from mario_tui.data.settings import SettingsError, load_settings, remember_theme
+    from mario_tui.data.settings import load_settings, remember_theme
 
     def remember() -> None:
-        with contextlib.suppress(SettingsError):
+        with contextlib.suppress(UserError):
             remember_theme("castle")
 
     os.environ["XDG_CONFIG_HOME"] = str(folder)

@@ -11,11 +11,11 @@ import pytest
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 
+from engine.errors import UserError
 from mario_tui.app import MarioApp
 from mario_tui.data.settings import (
     DEFAULT_THEME,
     Settings,
-    SettingsError,
     load_settings,
     load_themes,
     package_folder,
@@ -100,7 +100,7 @@ def test_settings_and_themes_that_are_fifos_are_not_waited_for() -> None:
     os.mkfifo(theme)
     assert load_settings() == (Settings(), [f"{path}: can't be read (is not a regular file)"])
     assert load_themes()[1] == [f"{theme}: can't be read (is not a regular file)"]
-    with pytest.raises(SettingsError, match="is not a regular file"):
+    with pytest.raises(UserError, match="is not a regular file"):
         remember_theme("castle")
 
 
@@ -120,11 +120,11 @@ def test_a_chosen_theme_changes_one_line() -> None:
     remember_theme("ansi")
     assert load_settings()[0].theme == "ansi"
     path.write_text("theme = ")
-    with pytest.raises(SettingsError, match=r"settings\.toml: Invalid value"):
+    with pytest.raises(UserError, match=r"settings\.toml: Invalid value"):
         remember_theme("castle")
     assert path.read_text() == "theme = "
     path.write_bytes(b"# gr\xfcn\n")  # Latin-1
-    with pytest.raises(SettingsError, match=r"settings\.toml: 'utf-8' codec can't decode byte 0xfc"):
+    with pytest.raises(UserError, match=r"settings\.toml: 'utf-8' codec can't decode byte 0xfc"):
         remember_theme("castle")
     assert path.read_bytes() == b"# gr\xfcn\n"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import UserError
 from mario_tui.app import MarioApp
 from mario_tui.data.settings import (
     DEFAULT_THEME,
-    ThemeError,
     load_theme,
     load_themes,
     package_folder,
@@ -48,7 +48,7 @@ def test_a_bad_theme_is_named_and_left_out(content: str, complaint: str) -> None
     folder.mkdir(parents=True)
     path = folder / "mine.toml"
     path.write_text(content)
-    with pytest.raises(ThemeError, match=f"mine.toml: {complaint}"):
+    with pytest.raises(UserError, match=f"mine.toml: {complaint}"):
         load_theme(Path(path))
     themes, complaints = load_themes()
     (told,) = complaints
