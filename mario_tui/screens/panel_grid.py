@@ -26,7 +26,7 @@ from mario_tui.screens.base import PlaceScreen
 from mario_tui.terminal.internals import AbstractMeta
 from mario_tui.widgets.base.footer import FilterInput
 from mario_tui.widgets.base.panel import LineWidget
-from mario_tui.widgets.charts.axes import AXES, AXIS_NAMES, SMOOTHINGS, ZOOM, Axis, ChartView, Window
+from mario_tui.widgets.charts.axes import AXES, AXIS_NAMES, SMOOTHINGS, ZOOM, Axis, ChartView
 from mario_tui.widgets.charts.plot import Plot
 from mario_tui.widgets.panels.actors import COLUMNS
 
@@ -122,7 +122,7 @@ class ChartScreen(PlaceScreen[None], metaclass=AbstractMeta):
         self._zoom(ZOOM)
 
     def action_whole(self) -> None:
-        self.view.window = Window()
+        self.view.show_all()
         self.draw_charts()
 
     def action_pan_left(self) -> None:
@@ -157,7 +157,8 @@ class ChartScreen(PlaceScreen[None], metaclass=AbstractMeta):
 
     def action_x_axis(self) -> None:
         self.view.axis = AXES[(AXES.index(self.view.axis) + 1) % len(AXES)]
-        self.view.window, self.view.cursor = Window(), None
+        self.view.cursor = None
+        self.view.show_all()
         self.draw_charts()
         self.view_chosen()
 

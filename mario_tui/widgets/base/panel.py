@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from itertools import chain, repeat, zip_longest
+from typing import Any
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -36,10 +37,9 @@ class LineWidget(Widget, can_focus=True, metaclass=AbstractMeta):
 
     COMPONENT_CLASSES = {"line-widget--title", "line-widget--muted"}
 
-    def __init__(
-        self, title: str, *, id: str | None = None, name: str | None = None, key: str = "", classes: str = "panel"
-    ) -> None:
-        super().__init__(id=id, name=name, classes=classes)
+    def __init__(self, title: str, *, key: str = "", classes: str = "panel", **more: Any) -> None:
+        """`more`: what every widget takes, such as `id`."""
+        super().__init__(classes=classes, **more)
         self.title, self.key = title, key
         self.short_title = title  # used when there is no room for the title and the value
         self.framed = True

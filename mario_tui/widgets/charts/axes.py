@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from mario_tui.data.format import duration, fitting, steps
@@ -19,61 +19,51 @@ ZOOM = 2.0
 
 
 @dataclass
-class Window:
-    """The visible range of the x-axis. Without a span: the whole range; without an end: follows the newest point."""
+class ChartView:
+    """The view that all charts of a screen share. Without a `span` it is the whole range of their data; without an
+    `end` it follows the newest point."""
 
+    axis: Axis = "steps"
+    smoothing: float = 0.0
     span: float | None = None
     end: float | None = None
+    cursor: float | None = None
+    """Position of the crosshair in units of the axis; None: hidden."""
+    reach: tuple[float, float] = (0.0, 0.0)
+    """First and last x of all data."""
 
-    def bounds(self, first: float, last: float) -> tuple[float, float]:
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The visible range of x."""
+        first, last = self.reach
         if self.span is None or self.span >= last - first:
             return first, last
         end = min(max(last if self.end is None else self.end, first + self.span), last)
         return end - self.span, end
 
-    def zoom(self, factor: float, around: float | None, first: float, last: float) -> None:
+    def show_all(self) -> None:
+        self.span = self.end = None
+
+    def zoom(self, factor: float, around: float | None) -> None:
         """Multiply the span by `factor`, with `around` as the fixed point. The minimum is 1/1000 of the whole range."""
-        low, high = self.bounds(first, last)
+        (first, last), (low, high) = self.reach, self.bounds
         whole = last - first
         span = max((high - low) * factor, whole / 1000)
         if whole <= 0 or span >= whole:
-            self.span = self.end = None
+            self.show_all()
             return
         if around is None:
             around = high if self.end is None else (low + high) / 2
         end = around + (high - around) * span / max(high - low, 1e-12)
         self.span, self.end = span, None if end >= last - whole * 1e-9 else max(end, first + span)
 
-    def pan(self, share: float, first: float, last: float) -> None:
+    def pan(self, share: float) -> None:
         """Move by a share of the visible range; at the right end it follows the newest point again."""
         if self.span is None:
             return
-        _, high = self.bounds(first, last)
-        end = max(high + share * self.span, first + self.span)
+        first, last = self.reach
+        end = max(self.bounds[1] + share * self.span, first + self.span)
         self.end = None if end >= last else end
-
-
-@dataclass
-class ChartView:
-    """The view that all charts of a screen share. `reach` is the first and last x of all their data."""
-
-    axis: Axis = "steps"
-    smoothing: float = 0.0
-    window: Window = field(default_factory=Window)
-    cursor: float | None = None
-    """Position of the crosshair in units of the axis; None: hidden."""
-    reach: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The visible range of x."""
-        return self.window.bounds(*self.reach)
-
-    def zoom(self, factor: float, around: float | None) -> None:
-        self.window.zoom(factor, around, *self.reach)
-
-    def pan(self, share: float) -> None:
-        self.window.pan(share, *self.reach)
 
     def move_cursor(self, cells: int, columns: int) -> None:
         """Move the crosshair by cells of a chart with that many columns; at the edge the window moves."""
@@ -94,9 +84,8 @@ def x_text(x: float, axis: Axis) -> str:
     return duration(x) if axis == "time" else f"{duration(-x)} before the end" if x < 0 else "end"
 
 
-_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
-"""From this number on, labels are written with the unit; 10k, but 5,000."""
-_DIVISORS = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
+_UNITS = ((1e12, "T", 1e12), (1e9, "G", 1e9), (1e6, "M", 1e6), (1e4, "k", 1e3))
+"""From this number on, labels are written with the unit, which stands for the last number; 10k, but 5,000."""
 _MOST_DECIMALS = 6
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _TIMES = (
@@ -144,8 +133,7 @@ def tick_labels(values: Sequence[float], cells: int) -> list[str]:
     A label that would look like an earlier one is empty.
     """
     largest = max((abs(value) for value in values), default=0.0)
-    unit = next((unit for limit, unit in _UNITS if largest >= limit), "")
-    divisor = _DIVISORS.get(unit, 1.0)
+    unit, divisor = next(((unit, divisor) for limit, unit, divisor in _UNITS if largest >= limit), ("", 1.0))
     if 1e-3 <= largest < 1e15 or largest == 0:
         for decimals in range(_MOST_DECIMALS + 1):
             texts = [f"{value / divisor + 0.0:,.{decimals}f}" for value in values]

@@ -154,33 +154,32 @@ class Chart(Plot):
         super().__init__(metric.title, view, id=id, key=metric.key)
         self.short_title = metric.short
         self.metric = metric
-        self._values, self._best, self._evaluated = metric.name, metric.best, metric.evaluated
         self._curves = Curves()
         self._ys: list[float] = []
 
     def show_curves(self, curves: Curves) -> None:
         """Show new data; the same object is not drawn again."""
         if curves is not self._curves:
-            self._curves, self._ys = curves, curves.values(self._values)
+            self._curves, self._ys = curves, curves.values(self.metric.name)
             self.draw()
 
     @property
     def is_empty(self) -> bool:
         """Return whether the run tells nothing of what the chart shows, though it has told something."""
-        has_evaluations = self._evaluated and bool(self._curves.evaluations)
+        has_evaluations = self.metric.evaluated and bool(self._curves.evaluations)
         return bool(self._curves.points) and not self._ys and not has_evaluations
 
     def curves(self) -> list[Curve]:
-        xs = self._curves.xs(self.view.axis, self._values)
+        xs = self._curves.xs(self.view.axis, self.metric.name)
         weight = self.view.smoothing
         return [Curve(xs, smooth(self._ys, weight), _LINE, _RAW, [self._ys] if weight else ())]
 
     def lines(self) -> list[Line]:
-        steps, seconds = self._curves.xs("steps", self._values), self._curves.xs("time", self._values)
+        steps, seconds = self._curves.xs("steps", self.metric.name), self._curves.xs("time", self.metric.name)
         return [Line(self.title, steps, seconds, self._ys)]
 
     def picture_curves(self) -> list[PictureCurve]:
-        return [PictureCurve(self.title, self._curves.xs(self.view.axis, self._values), self._ys)]
+        return [PictureCurve(self.title, self._curves.xs(self.view.axis, self.metric.name), self._ys)]
 
     def inks(self) -> list[Style]:
         return [self.ink(name) for name in _CLASSES]
@@ -195,7 +194,7 @@ class Chart(Plot):
                 "★" if event is curves.best else "◆",
                 _EVALUATION,
             )
-            for event in (curves.evaluations if self._evaluated else ())
+            for event in (curves.evaluations if self.metric.evaluated else ())
         ]
 
     def glyphs(self, curves: Sequence[Curve], canvas: Canvas) -> list[Glyph]:
@@ -205,7 +204,7 @@ class Chart(Plot):
         if not points:
             return []
         newest = [Glyph(*points[-1], "●", _LINE)] if math.isfinite(curve.ys[-1]) else []
-        best = [Glyph(*self._best_of(points), self._best_sign, _LINE)] if self._best else []
+        best = [Glyph(*self._best_of(points), self._best_sign, _LINE)] if self.metric.best else []
         return [*newest, *best]
 
     def marks(self) -> list[tuple[float, str]]:
@@ -220,13 +219,13 @@ class Chart(Plot):
         known = [(x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if math.isfinite(y)]
         cursor, axis = self.view.cursor, self.view.axis
         if cursor is None and curve.ys and not math.isfinite(curve.ys[-1]):
-            since = self._curves.not_finite.get(self._values)
+            since = self._curves.not_finite.get(self.metric.name)
             return "not finite" if since is None or self.columns <= 16 else since_text(since)
         if not known:
             return ""
         if cursor is None:
             last = number(known[-1][1])
-            with_best = self._best and self.columns > 16
+            with_best = self.metric.best and self.columns > 16
             return f"{last} {self._best_sign}{number(self._best_of(known)[1])}" if with_best else last
         x, y = known[nearest([x for x, _ in known], cursor)]
         text = f"{number(y)} at {x_text(x, axis)}"
@@ -237,14 +236,14 @@ class Chart(Plot):
     def legend(self) -> str:
         shown = {letter for _, letter in self._curves.marks}
         names = [f"{letter} {name}" for letter, name in MARKS.items() if letter in shown]
-        names += ["● newest", *([f"{self._best_sign} {self._best}est"] if self._best else [])]
-        if self._evaluated and self._curves.evaluations:
+        names += ["● newest", *([f"{self._best_sign} {self.metric.best}est"] if self.metric.best else [])]
+        if self.metric.evaluated and self._curves.evaluations:
             names.append("◆ evaluation  ★ best evaluation")
         return "  ".join(names)
 
     def _best_of(self, points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-        return (max if self._best == "high" else min)(points, key=lambda point: point[1])
+        return (max if self.metric.best == "high" else min)(points, key=lambda point: point[1])
 
     @property
     def _best_sign(self) -> str:
-        return "▲" if self._best == "high" else "▼"
+        return "▲" if self.metric.best == "high" else "▼"

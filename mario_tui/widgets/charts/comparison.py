@@ -107,30 +107,17 @@ def reach_of(series: Sequence[Series], axis: Axis) -> tuple[float, float]:
 class Comparison(Plot):
     """The chart. Pinned series are drawn over the others, in bold."""
 
-    def __init__(
-        self,
-        title: str,
-        view: ChartView,
-        *,
-        id: str | None = None,
-        name: str | None = None,
-        key: str = "",
-        short: str = "",
-    ) -> None:
-        super().__init__(title, view, id=id, name=name, key=key)
+    def __init__(self, title: str, view: ChartView, *, short: str = "", **more: Any) -> None:
+        """`short`: title where there is no room for the whole one. `more`: see `LineWidget`."""
+        super().__init__(title, view, **more)
         self._short = short
-        """Title where there is no room for the whole one."""
-        self._series: Sequence[Series] = ()
+        self.series: Sequence[Series] = ()
         self._reach: tuple[float, float] | None = None
         """Reach of the view when the series were shown."""
 
     @property
-    def series(self) -> Sequence[Series]:
-        return self._series
-
-    @property
     def curve_count(self) -> int:
-        return len(self._series)
+        return len(self.series)
 
     def show(self, series: Sequence[Series]) -> None:
         """Show the series; drawn only if one of them, or the reach of the view, has changed."""
@@ -140,9 +127,9 @@ class Comparison(Plot):
     def take(self, series: Sequence[Series]) -> bool:
         """Take the series to draw; returns whether one of them, or the reach of the view, has changed."""
         shown = sorted(series, key=lambda each: each.pinned)
-        if (shown, self.view.reach) == (self._series, self._reach) and self._lines:
+        if (shown, self.view.reach) == (self.series, self._reach) and self._lines:
             return False
-        self._series, self._reach, self._drawing = shown, self.view.reach, None
+        self.series, self._reach, self._drawing = shown, self.view.reach, None
         return True
 
     def fit_title(self, cells: int) -> None:
@@ -151,7 +138,7 @@ class Comparison(Plot):
 
     def curves(self) -> Iterator[Curve]:
         weight = self.view.smoothing
-        for index, each in enumerate(self._series):
+        for index, each in enumerate(self.series):
             ink = FIRST_INK + 2 * index
             behind = each.bounds or ([each.values] if weight else ())
             line = smooth(each.means or each.values, weight) if weight else each.values
@@ -159,7 +146,7 @@ class Comparison(Plot):
 
     def lines(self) -> list[Line]:
         lines = []
-        for each in self._series:
+        for each in self.series:
             for run in each.measured or [each]:
                 setting = each.name if each.measured else None
                 lines.append(Line(run.name, run.steps, run.seconds, run.values, setting, run.seed))
@@ -167,11 +154,11 @@ class Comparison(Plot):
 
     def picture_curves(self) -> list[PictureCurve]:
         axis = self.view.axis
-        return [PictureCurve(each.name, each.xs(axis), each.values, each.bounds, each.counts) for each in self._series]
+        return [PictureCurve(each.name, each.xs(axis), each.values, each.bounds, each.counts) for each in self.series]
 
     def inks(self) -> list[Style]:
         inks = []
-        for each in self._series:
+        for each in self.series:
             style = self.rich_style + Style(color=each.colour, bold=each.pinned)
             inks += [style, faint(style, self.rich_style)]
         return inks
@@ -180,10 +167,10 @@ class Comparison(Plot):
         """Markers along each line and at its end, offset so that those of several series do not overlap; where the
         number of runs of a mean changes, the new number."""
         glyphs = []
-        for each, curve in zip(self._series, curves, strict=True):
+        for each, curve in zip(self.series, curves, strict=True):
             free = (5 * each.index) % _BETWEEN
             points = self.drawable_points(curve)
-            for x, y in points[:-1] if len(self._series) <= _MOST_MARKED else ():
+            for x, y in points[:-1] if len(self.series) <= _MOST_MARKED else ():
                 if canvas.column(x) >= free:
                     glyphs.append(Glyph(x, y, each.marker, curve.ink))
                     free = canvas.column(x) + _BETWEEN
@@ -207,13 +194,13 @@ class Comparison(Plot):
     def value(self, curves: Sequence[Curve]) -> str:
         """The last value of each series, or the one at the crosshair; nothing if there are too many series."""
         axis, cursor = self.view.axis, self.view.cursor
-        if len(self._series) > _MOST_VALUES:
+        if len(self.series) > _MOST_VALUES:
             return ""
-        found = [(each, each.place(math.inf if cursor is None else cursor, axis)) for each in self._series]
+        found = [(each, each.place(math.inf if cursor is None else cursor, axis)) for each in self.series]
         known = [(each, at) for each, at in found if at is not None]
         if not known:
             return ""
-        alone = len(self._series) == 1
+        alone = len(self.series) == 1
         # A newest value that is not finite is not replaced by an earlier one.
         told = [(each, at) for each, at in found if at is not None or (cursor is None and each.values)]
         text = " ".join(f"{'' if alone else each.marker}{_value(each, at)}" for each, at in told)

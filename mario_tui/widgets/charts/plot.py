@@ -10,6 +10,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from rich.color import Color
 from rich.segment import Segment
@@ -53,10 +54,9 @@ class Plot(LineWidget):
     class Moved(Message):
         """The mouse changed the view; all charts must be redrawn."""
 
-    def __init__(
-        self, title: str, view: ChartView, *, id: str | None = None, name: str | None = None, key: str = ""
-    ) -> None:
-        super().__init__(title, id=id, name=name, key=key, classes="panel chart")
+    def __init__(self, title: str, view: ChartView, **more: Any) -> None:
+        """`more`: see `LineWidget`."""
+        super().__init__(title, classes="panel chart", **more)
         self.full_title = title
         self.logarithmic = False
         self.view = view
@@ -288,7 +288,7 @@ class Plot(LineWidget):
             parts.append(f"ema {view.smoothing:g}")
         if gaps := sum(gaps_in(curve, low_x, high_x) for curve in curves):
             parts.append(f"{gaps:,} NaN/inf")
-        if view.window.span is not None:
+        if view.span is not None:
             parts.append("zoom")
         text = ", ".join(parts)
         room = self.content_size.width - len(value) - _AROUND

@@ -117,9 +117,9 @@ async def test_keys_of_the_charts_are_those_of_the_dashboard(tmp_path: Path) -> 
         screen = await compared(pilot)
         first, last = screen.view.reach
         await pilot.press("plus")
-        assert screen.view.window.span == pytest.approx((last - first) / 2)
+        assert screen.view.span == pytest.approx((last - first) / 2)
         await pilot.press("comma", "full_stop", "minus", "plus", "0")
-        assert screen.view.window.span is None
+        assert screen.view.span is None
         await pilot.press("left", "left")
         assert " at " in text(screen, "compare-loss") and "│" in text(screen, "compare-q_mean")
         assert "last" not in text(screen, "compared").splitlines()[1]

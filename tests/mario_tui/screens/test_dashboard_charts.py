@@ -56,17 +56,17 @@ async def test_keys_of_the_charts(still: Run) -> None:
         look, chart = dashboard.view, dashboard.charts[0]
         await pilot.press("plus")
         first, last = dashboard.curves.reach("steps")
-        assert look.window.span == pytest.approx((last - first) / 2, rel=0.1)
-        assert look.window.end is None  # follows the newest
+        assert look.span == pytest.approx((last - first) / 2, rel=0.1)
+        assert look.end is None  # follows the newest
         assert "zoom" in text(dashboard, "chart-return")
         await pilot.press("comma")
-        assert look.window.end < last
+        assert look.end < last
         await pilot.press("shift+right", "full_stop")
-        assert look.window.end is None
+        assert look.end is None
         await pilot.press("minus", "minus")  # the run has grown meanwhile: once may not be all
-        assert look.window.span is None
+        assert look.span is None
         await pilot.press("equals_sign", "plus", "shift+left", "0")
-        assert (look.window.span, look.window.end) == (None, None)
+        assert (look.span, look.end) == (None, None)
 
         await pilot.press("left")
         assert look.cursor is not None
@@ -113,15 +113,15 @@ async def test_the_mouse_on_a_chart(still: Run) -> None:
         assert look.cursor == pytest.approx((first + last) / 2, rel=0.05)
         assert " at " in text(dashboard, "chart-loss")
         await pilot._post_mouse_events([MouseScrollUp], widget=chart, offset=(middle, 3), button=0)
-        assert look.window.span is None  # the wheel is for the page
+        assert look.span is None  # the wheel is for the page
         await pilot.press("plus")
-        low, high = look.window.bounds(first, last)
+        low, high = look.bounds
         assert low < look.cursor < high
-        assert look.window.end == pytest.approx(last * 0.75, rel=0.1)
+        assert look.end == pytest.approx(last * 0.75, rel=0.1)
         await pilot.mouse_down(chart, offset=(middle, 3))
         await pilot.hover(chart, offset=(middle + 10, 3))
         await pilot.mouse_up(chart, offset=(middle + 10, 3))
-        assert look.window.bounds(first, last)[0] < low
+        assert look.bounds[0] < low
         await pilot.hover(dashboard.actors)
         await until(pilot, lambda: look.cursor is None, "no crosshair")
 

@@ -15,7 +15,7 @@ from engine.protocol.messages import GPU, Changed, Episode, Evaluation, Log, Pha
 from mario_tui.data.run_status import Snapshot
 from mario_tui.terminal.picture import Pace
 from mario_tui.widgets.base.panel import _last_difference, bar, sparkline
-from mario_tui.widgets.charts.axes import ChartView, Window, x_text
+from mario_tui.widgets.charts.axes import ChartView, x_text
 from mario_tui.widgets.charts.chart import Curves
 from mario_tui.widgets.charts.comparison import MARKERS, Comparison, Series
 from mario_tui.widgets.charts.curve import _DOTS, Canvas, Curve, gaps_in, nearest, reduced, smooth
@@ -50,36 +50,41 @@ def evaluation(env_steps: int, best: bool = False) -> Evaluation:
 
 
 def test_zooming_keeps_what_is_under_the_pointer() -> None:
-    window = Window()
-    window.zoom(0.5, 300.0, 0.0, 1000.0)
-    low, high = window.bounds(0.0, 1000.0)
+    view = ChartView(reach=(0.0, 1000.0))
+    view.zoom(0.5, 300.0)
+    low, high = view.bounds
     assert high - low == 500
     assert (300 - low) / (high - low) == pytest.approx(0.3)
-    window.zoom(2.0, 300.0, 0.0, 1000.0)
-    assert window == Window()
+    view.zoom(2.0, 300.0)
+    assert view == ChartView(reach=(0.0, 1000.0))
 
 
 def test_a_window_at_the_right_end_follows_the_newest_until_it_is_moved() -> None:
-    window = Window()
-    window.zoom(0.5, None, 0.0, 1000.0)
-    assert window.bounds(0.0, 1000.0) == (500, 1000)
-    assert window.bounds(0.0, 1200.0) == (700, 1200)
-    window.pan(-0.5, 0.0, 1200.0)
-    assert window.bounds(0.0, 1200.0) == window.bounds(0.0, 9000.0) == (450, 950)
-    window.pan(-10, 0.0, 1200.0)
-    assert window.bounds(0.0, 1200.0) == (0, 500)
-    window.pan(10, 0.0, 1200.0)
-    assert window.bounds(0.0, 1300.0) == (800, 1300)
+    def bounds(last: float) -> tuple[float, float]:
+        view.reach = (0.0, last)
+        return view.bounds
+
+    view = ChartView(reach=(0.0, 1000.0))
+    view.zoom(0.5, None)
+    assert view.bounds == (500, 1000)
+    assert bounds(1200.0) == (700, 1200)
+    view.pan(-0.5)
+    assert view.bounds == bounds(9000.0) == (450, 950)
+    view.reach = (0.0, 1200.0)
+    view.pan(-10)
+    assert view.bounds == (0, 500)
+    view.pan(10)
+    assert bounds(1300.0) == (800, 1300)
 
 
 def test_zooming_ends_at_a_thousandth_and_at_nothing() -> None:
-    window = Window()
+    view = ChartView(reach=(0.0, 1000.0))
     for _ in range(50):
-        window.zoom(0.5, None, 0.0, 1000.0)
-    assert window.span == 1.0
-    nothing = Window()
-    nothing.zoom(0.5, None, 5.0, 5.0)
-    assert nothing.bounds(5.0, 5.0) == (5.0, 5.0)
+        view.zoom(0.5, None)
+    assert view.span == 1.0
+    nothing = ChartView(reach=(5.0, 5.0))
+    nothing.zoom(0.5, None)
+    assert nothing.bounds == (5.0, 5.0)
 
 
 # ---------------------------------------------------------------------------------------------- curves

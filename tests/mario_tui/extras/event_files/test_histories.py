@@ -67,7 +67,7 @@ def test_smoothing_uses_the_means() -> None:
     history = built([100.0 * (step % 50 == 25) for step in range(100_000)])
     chart = Comparison("rare", ChartView(smoothing=0.99))
     series = Series("x", 0, history.steps, history.seconds, history.values, means=history.means)
-    chart._series = [series]  # showing it takes a screen
+    chart.series = [series]  # showing it takes a screen
     (curve,) = chart.curves()
     assert max(curve.ys) < 4 and curve.ys[-1] == pytest.approx(2, abs=0.5)
 
