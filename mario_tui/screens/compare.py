@@ -37,7 +37,6 @@ from mario_tui.widgets.panels.compared_runs import (
     ComparedRunsPanel,
     DifferencesPanel,
     Key,
-    Shown,
     ranked,
     rankings,
 )
@@ -338,11 +337,7 @@ class CompareScreen(PanelGrid):
         nothing = (
             "all runs are hidden" if any(map(self._chosen.matches, self._live_runs)) else "no run matches the filter"
         )
-        values = [
-            None if at is None else Shown(row.series.values[at], row.series.is_of_fewer(at))
-            for row, at in zip(self._rows, places, strict=True)
-        ]
-        self._runs.show(self._rows, self._chosen.ranked_by(self._rows), head, values, nothing)
+        self._runs.show(self._rows, self._chosen.ranked_by(self._rows), head, places, nothing)
 
     def _show_title(self, shown: int) -> None:
         text = Text(no_wrap=True, overflow="ellipsis")

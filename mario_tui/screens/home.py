@@ -44,6 +44,7 @@ _IN_EMPTY_FOOTER = ("new", "watch", "play", "quit_app")
 class HomeScreen(TableScreen[list[Listed]]):
     """Reads the run records."""
 
+    table: RunsTable
     PLACE = "home"
     BINDINGS = [*bindings("home"), *NUMBERS]
     CSS_PATH = "home.tcss"
@@ -62,13 +63,13 @@ class HomeScreen(TableScreen[list[Listed]]):
             title.append("  read-only", style="bold reverse")
         yield Static(title, id="title")
         # By name, since what is read may arrive when the application closes, and these are no longer found.
-        self._table, self._preview, self._hint_line = RunsTable(), Preview(), Static(id="hint")
-        yield self._table
+        self.table, self._preview, self._hint_line = RunsTable(), Preview(), Static(id="hint")
+        yield self.table
         yield Static(self._welcome(), id="welcome")
         yield self._preview
         yield self._hint_line
         clear = self.mario.key("home.clear")
-        self._filter = FilterInput(f"filter words; enter: keep, {clear}: clear", back=self._table)
+        self._filter = FilterInput(f"filter words; enter: keep, {clear}: clear", back=self.table)
         yield self._filter
         yield KeyFooter()
 
@@ -87,10 +88,6 @@ class HomeScreen(TableScreen[list[Listed]]):
         self._hint = "", ""
         self._show_hint("Reading the runs …")
         self.table.focus()
-
-    @property
-    def table(self) -> RunsTable:
-        return self._table
 
     def takes(self, key: Key | Paste) -> bool:
         """Until the runs are read, and filtered, keys that may be meant for them wait."""

@@ -33,6 +33,9 @@ Reading = TypeVar("Reading")
 class TableScreen(PlaceScreen[None], Generic[Reading]):
     """Reads every second, in a thread, while it is visible. Enter on a row does the action `open`."""
 
+    table: MarkedTable[Any]
+    """The table that the keys act on, made by `compose`."""
+
     def __init__(self) -> None:
         super().__init__()
         self.has_read = False
@@ -42,11 +45,6 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
         self._read_at: float | None = None
         """When reading what is shown began, on the monotonic clock."""
         self._wake = asyncio.Event()
-
-    @property
-    @abstractmethod
-    def table(self) -> MarkedTable[Any]:
-        """The table that the keys act on."""
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -138,7 +136,7 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
         self.table.move_cursor(row=0)
 
     def action_last(self) -> None:
-        self.table.to_last()
+        self.table.action_scroll_bottom()
 
     def action_mark(self) -> None:
         self.table.toggle_mark()
@@ -154,7 +152,7 @@ class TableScreen(PlaceScreen[None], Generic[Reading]):
         self.table.sort_by_number(number)
 
     def action_reverse(self) -> None:
-        self.table.reverse_sorting()
+        self.table.sort_by(self.table.sorting[0])
 
     async def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         await self.run_action("open")

@@ -88,6 +88,7 @@ class _Reading:
 class SweepScreen(TableScreen[_Reading], ChartScreen):
     """Reads the sweep's folder, and follows all runs that have begun."""
 
+    table: SettingsTable
     PLACE = "sweep"
     BINDINGS = [*bindings("sweep"), *NUMBERS]
     CSS_PATH = "sweep.tcss"
@@ -107,10 +108,10 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
     def compose(self) -> ComposeResult:
         self._heading = Static("Reading the sweep …", id="title")
         self._reasons, self._pair, self._markers = Static(id="reasons"), Static(id="pair"), Static(id="markers")
-        self._settings, self._levels = SettingsTable(), OptionLevelsPanel()
+        self.table, self._levels = SettingsTable(), OptionLevelsPanel()
         self._chart = Comparison("Return", self.view, id="curves")
         yield self._heading
-        yield self._settings
+        yield self.table
         yield self._reasons
         yield self._pair
         yield self._markers
@@ -118,10 +119,6 @@ class SweepScreen(TableScreen[_Reading], ChartScreen):
             yield self._chart
             yield self._levels
         yield KeyFooter()
-
-    @property
-    def table(self) -> SettingsTable:
-        return self._settings
 
     def on_mount(self) -> None:
         self._view(_VIEWS[0])

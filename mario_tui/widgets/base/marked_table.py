@@ -83,7 +83,8 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         self.sorting = sorting
         """Key of the column, and whether the largest value comes first."""
         self.marked: set[str] = set()
-        self._all: list[Row] = []
+        self.listed: list[Row] = []
+        """All rows, shown or not."""
         self._shown: dict[str, _Shown[Row]] = {}  # by key, in their order
         self._waiting: list[str] = []  # keys of the last of these, which are not in the table yet
         self._visible: Sequence[Column[Row]] = ()
@@ -114,17 +115,12 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
 
     # ------------------------------------------------------------------------------------------ content
 
-    @property
-    def listed(self) -> list[Row]:
-        """All rows, shown or not."""
-        return self._all
-
     def current(self) -> Row | None:
         """The row under the cursor."""
         if not self.row_count:
             return None
         key = str(self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value)
-        return next((row for row in self._all if row.key == key), None)
+        return next((row for row in self.listed if row.key == key), None)
 
     @property
     def hidden_marks(self) -> int:
@@ -139,7 +135,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
     def chosen(self) -> list[Row]:
         """The marked rows in table order; without marks, the one under the cursor."""
         if self.marked:
-            return [row for row in self.arranged(self._all) if row.key in self.marked]
+            return [row for row in self.arranged(self.listed) if row.key in self.marked]
         current = self.current()
         return [] if current is None else [current]
 
@@ -147,10 +143,10 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
 
     def show(self, rows: Iterable[Row]) -> None:
         """Show these rows; drop the marks of those that no longer exist."""
-        before, self._all = self._all, list(rows)
-        if before and [*map(self.content, before)] == [*map(self.content, self._all)]:
+        before, self.listed = self.listed, list(rows)
+        if before and [*map(self.content, before)] == [*map(self.content, self.listed)]:
             return
-        self.marked &= {row.key for row in self._all}
+        self.marked &= {row.key for row in self.listed}
         self.update_rows()
 
     def tell(self, note: str) -> None:
@@ -180,13 +176,10 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         self._to_select = key
         self.update_rows()
 
-    def to_last(self) -> None:
+    def action_scroll_bottom(self) -> None:
         """Move the cursor to the last row."""
         self._add(len(self._waiting))
         self.move_cursor(row=self.row_count - 1)
-
-    def action_scroll_bottom(self) -> None:
-        self.to_last()
 
     def action_page_down(self) -> None:
         self._add(len(self._waiting))
@@ -208,9 +201,6 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         columns = self.visible_columns()
         if number <= len(columns):
             self.sort_by(columns[number - 1].key)
-
-    def reverse_sorting(self) -> None:
-        self.sort_by(self.sorting[0])
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
         event.stop()
@@ -239,7 +229,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
             heads.append((column.key, column.label + arrow, column.width))
         are_equal = heads == self._heads
         before, self._shown, self._heads = self._shown, {}, heads
-        for row in self.arranged(filter(self.matches, self._all)):
+        for row in self.arranged(filter(self.matches, self.listed)):
             content = row.key in self.marked, self.content(row)
             shown = before.get(row.key) if are_equal else None
             self._shown[row.key] = shown if shown and shown.content == content else _Shown(row, content)
@@ -256,7 +246,7 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
             at = list(self._shown).index(self._to_select)
             self._add(at + 1 - self.row_count)
             self.move_cursor(row=at)
-        if any(row.key == self._to_select for row in self._all):  # of one that the filter hides, nothing is selected
+        if any(row.key == self._to_select for row in self.listed):  # of one that the filter hides, nothing is selected
             self._to_select = ""
         self.post_message(self.Changed())
 
@@ -265,15 +255,16 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
         return mark, *(column.cell(row) for column in self._visible)
 
     def _rebuild(self, *, clear_columns: bool) -> None:
-        current, at, scrolled = self._current_key(), self.cursor_row, self.scroll_offset
+        current, at, scrolled = self.current(), self.cursor_row, self.scroll_offset
+        key = "" if current is None else current.key
         self._waiting = list(self._shown)
         with self.app.batch_update():
             self.clear(columns=clear_columns)
             if not self.columns:
-                for key, label, width in self._heads:
-                    self.add_column(Text(label), key=key, width=width)
+                for name, label, width in self._heads:
+                    self.add_column(Text(label), key=name, width=width)
             if self._waiting:
-                row = self._waiting.index(current) if current in self._shown else min(at, len(self._waiting) - 1)
+                row = self._waiting.index(key) if key in self._shown else min(at, len(self._waiting) - 1)
                 self._add(max(row, scrolled.y) + max(_AT_ONCE, self.size.height))
                 self.move_cursor(row=row, scroll=False)
                 self.scroll_to(scrolled.x, scrolled.y, animate=False)
@@ -294,10 +285,6 @@ class MarkedTable(DataTable[Text], Generic[Row], inherit_bindings=False):
             shown.cells = shown.cells or self._cells(shown.row)
             self.add_row(*shown.cells, key=key)
         skip_measuring(self)
-
-    def _current_key(self) -> str:
-        current = self.current()
-        return "" if current is None else current.key
 
 
 def right(text: str, width: int) -> Text:

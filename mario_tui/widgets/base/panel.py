@@ -11,14 +11,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from itertools import chain, repeat, zip_longest
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding
-from textual.events import MouseScrollDown, MouseScrollUp, Resize, Show
+from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize, Show
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -211,14 +211,19 @@ class MovableLines(LineWidget):
         self.action_move(_WHEEL_LINES)
 
 
-class ListPanel(MovableLines):
-    """Subclasses implement `keys`. The cursor stays on its row, by the row's key, when the order changes."""
+Row = TypeVar("Row")
+
+
+class ListPanel(MovableLines, Generic[Row]):
+    """A line of heads, and below it `rows`. Subclasses implement `keys`. The cursor stays on its row, by the row's key,
+    when the order changes."""
 
     class Opened(Message):
         """A row was double-clicked."""
 
     def __init__(self, title: str, *, id: str, key: str) -> None:
         super().__init__(title, id=id, key=key)
+        self.rows: Sequence[Row] = ()
         self._cursor: Hashable = None
         self._top = 0
 
@@ -231,6 +236,10 @@ class ListPanel(MovableLines):
         """The row of the cursor; the first one if its row is gone."""
         return next((index for index, key in enumerate(self.keys()) if key == self._cursor), 0)
 
+    @property
+    def selected(self) -> Row | None:
+        return self.rows[self.index] if self.rows else None
+
     def rows_to_draw(self, rows: int) -> range:
         """The rows that are visible if there is room for `rows`; the cursor is one of them."""
         keys = self.keys()
@@ -242,7 +251,7 @@ class ListPanel(MovableLines):
 
     def position(self, shown: range) -> str:
         """`3–12 of 40`; empty if all rows are visible."""
-        count = len(self.keys())
+        count = len(self.rows)
         return "" if len(shown) >= count else f"{shown.start + 1}–{shown.stop} of {count}"
 
     def go(self, index: int) -> None:
@@ -257,6 +266,14 @@ class ListPanel(MovableLines):
 
     def action_page(self, pages: int) -> None:
         self.go(self.index + pages * max(1, self.body[1] - 2))
+
+    def on_click(self, event: Click) -> None:
+        """Select a row; a double click opens it."""
+        row = self._top + event.y - 2
+        if event.y >= 2 and row < len(self.rows):
+            self.go(row)
+            if event.chain >= 2:
+                self.post_message(self.Opened())
 
 
 class Panel(LineWidget):

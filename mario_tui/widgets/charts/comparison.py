@@ -74,18 +74,13 @@ class Series:
             return [max(seconds - self.seconds[-1], -sys.float_info.max) for seconds in self.seconds]
         return self.steps if axis == "steps" else self.seconds
 
-    def at(self, x: float, axis: Axis) -> tuple[float, float] | None:
-        """The finite point nearest to x; None if there is none, or if x is before the first or further behind the last
-        than that is behind the one before it. Infinity stands for the newest point, or None if that is not finite."""
-        at = self.place(x, axis)
-        return None if at is None else (self.xs(axis)[at], self.values[at])
-
-    def is_of_fewer(self, at: int) -> bool:
-        """Return whether a value is the mean of fewer runs than others are."""
-        return bool(self.counts) and self.counts[at] < max(self.counts)
+    def is_of_fewer(self, at: int | None) -> bool:
+        """Return whether a value is there, and the mean of fewer runs than others are."""
+        return at is not None and bool(self.counts) and self.counts[at] < max(self.counts)
 
     def place(self, x: float, axis: Axis) -> int | None:
-        """Return which of the points `at` tells."""
+        """Return which finite point is nearest to x; None if there is none, or if x is before the first or further
+        behind the last than that is behind the one before it. Infinity stands for the newest point, if it is finite."""
         xs = self.xs(axis)
         if not xs or x < xs[0] or (len(xs) > 1 and math.isfinite(x) and x > 2 * xs[-1] - xs[-2]):
             return None

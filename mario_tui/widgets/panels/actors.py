@@ -49,7 +49,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class ActorsPanel(ListPanel):
+class ActorsPanel(ListPanel[Lane]):
     """One row per lane."""
 
     class Sorted(Message):
@@ -59,7 +59,6 @@ class ActorsPanel(ListPanel):
         super().__init__("Actors", id="actors", key="1")
         self._snapshot = Snapshot()
         self.sort, self.reverse = "lane", False
-        self._rows: list[Lane] = []
 
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.lanes is not self._snapshot.lanes or not self._lines:
@@ -67,11 +66,7 @@ class ActorsPanel(ListPanel):
             self.repaint()
 
     def keys(self) -> list[tuple[int, int]]:
-        return [(lane.actor, lane.lane) for lane in self._rows]
-
-    @property
-    def selected(self) -> Lane | None:
-        return self._rows[self.index] if self._rows else None
+        return [(lane.actor, lane.lane) for lane in self.rows]
 
     def next_sort(self) -> None:
         """Sort by the next column."""
@@ -106,12 +101,12 @@ class ActorsPanel(ListPanel):
         column = next(column for column in COLUMNS if column.name == self.sort)
         falling = column.rising == self.reverse
         # Lanes without a value stay at the bottom in either direction.
-        self._rows = sorted(
+        self.rows = sorted(
             lanes, key=lambda lane: math.inf if math.isnan(k := column.key(lane)) else -k if falling else k
         )
         if not height:
             return
-        if not self._rows:
+        if not self.rows:
             self.paint(self.text_lines(Text("no lanes reported yet", style="dim"), width))
             return
         shown, index = self.rows_to_draw(max(1, height - 1)), self.index
@@ -119,7 +114,7 @@ class ActorsPanel(ListPanel):
         lines = [self._head(columns, falling)]
         spark = width - sum(column.width + 1 for column in columns)
         for row in shown:
-            lines.append(self._row(self._rows[row], columns, spark, row == index and self.has_focus))
+            lines.append(self._row(self.rows[row], columns, spark, row == index and self.has_focus))
         text = Text("\n", no_wrap=True).join(lines)
         self.paint(self.text_lines(text, width), note=self.position(shown))
 
@@ -148,7 +143,7 @@ class ActorsPanel(ListPanel):
     # ------------------------------------------------------------------------------------------ the mouse
 
     def on_click(self, event: Click) -> None:
-        """A title: sort by that column, or reverse it. A row: select it; a double click opens it."""
+        """A title: sort by that column, or reverse it."""
         if event.y == 1:
             at = 1
             for column in self._columns():
@@ -159,7 +154,3 @@ class ActorsPanel(ListPanel):
                     self.post_message(self.Sorted())
                     return
                 at += column.width + 1
-        elif event.y >= 2 and self._top + event.y - 2 < len(self._rows):
-            self.go(self._top + event.y - 2)
-            if event.chain >= 2:
-                self.post_message(self.Opened())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from rich.style import Style
 from rich.text import Text
-from textual.events import Click
 
 from engine.config.fields import flag
 from mario_tui.data.differences import Configuration
@@ -20,13 +18,6 @@ from mario_tui.widgets.charts.comparison import Series
 
 _VALUE = 9
 """Width of a column of values, if its head is no longer."""
-
-
-class Shown(NamedTuple):
-    """A mean return, and whether it is the mean of fewer runs than elsewhere on its line."""
-
-    value: float
-    is_of_fewer: bool
 
 
 Key = str | Configuration
@@ -49,8 +40,8 @@ class ComparedRun:
 
     @property
     def newest(self) -> float | None:
-        point = self.series.at(math.inf, "steps")
-        return None if point is None else point[1]
+        at = self.series.place(math.inf, "steps")
+        return None if at is None else self.series.values[at]
 
     @property
     def highest(self) -> float | None:
@@ -83,17 +74,16 @@ def ranked(rows: Sequence[ComparedRun], by: str) -> list[ComparedRun]:
     return sorted(rows, key=place)
 
 
-class ComparedRunsPanel(ListPanel):
+class ComparedRunsPanel(ListPanel[ComparedRun]):
     """Colour, name, mean return of the best evaluation if there is one, newest and highest mean return in training of
     each run; hidden runs are dim."""
 
     def __init__(self) -> None:
         super().__init__("Runs", id="compared", key="1")
-        self._rows: Sequence[ComparedRun] = ()
         self._by = self._head = ""
         self._moved = False
         """Whether the user has moved the cursor; until then it stays on the first row."""
-        self._values: Sequence[Shown | None] = ()
+        self._places: Sequence[int | None] = ()
         self._nothing = ""
 
     def go(self, index: int) -> None:
@@ -101,41 +91,35 @@ class ComparedRunsPanel(ListPanel):
         super().go(index)
 
     def keys(self) -> list[Key]:
-        return [row.key for row in self._rows]
+        return [row.key for row in self.rows]
 
-    def show(
-        self, rows: Sequence[ComparedRun], by: str, head: str, values: Sequence[Shown | None], nothing: str
-    ) -> None:
-        """Show the rows, ranked `by` one of `RANKINGS`, with one mean return each; `head` tells where it was taken,
-        such as `last`. `nothing`: why there is no row, if there is none."""
-        shown = (rows, by, head, values, nothing)
-        if shown != (self._rows, self._by, self._head, self._values, self._nothing) or not self._lines:
-            self._rows, self._by, self._head, self._values, self._nothing = shown
+    def show(self, rows: Sequence[ComparedRun], by: str, head: str, places: Sequence[int | None], nothing: str) -> None:
+        """Show the rows, ranked `by` one of `RANKINGS`, with the mean return at one point of each line, if it has that;
+        `head` tells where it is, such as `last`. `nothing`: why there is no row, if there is none."""
+        shown = (rows, by, head, places, nothing)
+        if shown != (self.rows, self._by, self._head, self._places, self._nothing) or not self._lines:
+            self.rows, self._by, self._head, self._places, self._nothing = shown
             if not self._moved:
                 self._cursor = None
             self.title = self.short_title = f"Runs by {by}" if len(rows) > 1 else "Runs"
             self.repaint()
 
-    @property
-    def selected(self) -> ComparedRun | None:
-        return self._rows[self.index] if self._rows else None
-
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """All rows, the head and the rule."""
-        return max(1, len(self._rows)) + 1 + self.framed
+        return max(1, len(self.rows)) + 1 + self.framed
 
     def repaint(self) -> None:
         width, height = self.body
         if not height:
             return
-        if not self._rows:
+        if not self.rows:
             self.paint(self.text_lines(Text(self._nothing, style="dim"), width))
             return
         shown, index = self.rows_to_draw(max(1, height - 1)), self.index
-        longest = max(len(_name(row)) for row in self._rows)
-        states = max(len(row.statuses) for row in self._rows)
+        longest = max(len(_name(row)) for row in self.rows)
+        states = max(len(row.statuses) for row in self.rows)
         heads = {"best evaluation": "best eval", "mean return": self._head, "highest mean return": "highest"}
-        if all(row.evaluated is None for row in self._rows):
+        if all(row.evaluated is None for row in self.rows):
             del heads["best evaluation"]
         room = _room_of_name(width - states, heads)
         if room < longest and len(heads) == 3:
@@ -144,38 +128,30 @@ class ComparedRunsPanel(ListPanel):
         room = max(8, min(longest, room))
         lines = [Text(f"  {'run':<{room}}{''.join(map(_cell, heads.values(), heads.values()))}", style="bold")]
         lines += [self._row(row, room, heads, row == index and self.has_focus) for row in shown]
-        fewer = "* mean of fewer runs" if any(value and value.is_of_fewer for value in self._values) else ""
-        note = ", ".join(filter(None, (fewer, self.position(shown))))
+        are_fewer = any(row.series.is_of_fewer(at) for row, at in zip(self.rows, self._places, strict=True))
+        note = ", ".join(filter(None, ("* mean of fewer runs" * are_fewer, self.position(shown))))
         self.paint(self.text_lines(Text("\n", no_wrap=True).join(lines), width), note=note)
 
     def _row(self, at: int, room: int, heads: Mapping[str, str], here: bool) -> Text:
         """A row with a name of `room` cells, and values under these heads."""
-        row = self._rows[at]
+        row = self.rows[at]
         style = Style(color=row.series.colour, bold=row.series.pinned, dim=row.hidden)
         text = Text()
         text.append("· " if row.hidden else f"{row.series.marker} ", style=style)
         text.append(f"{shortened(_name(row), room):<{room}}", style=style + Style(reverse=here))
-        value = self._values[at]
+        place = self._places[at]
         values = {name: of(row) for name, of in RANKINGS.items()}
-        values["mean return"] = None if value is None else value.value
+        values["mean return"] = None if place is None else row.series.values[place]
         if all(values[name] is None for name in heads):
             return text.append(f" {row.problem or 'no data yet'}", style="dim")
         texts = {name: number(values[name]) for name in heads}
-        if value is not None and value.is_of_fewer and "mean return" in texts:
+        if row.series.is_of_fewer(place) and "mean return" in texts:
             texts["mean return"] += "*"
         cells = "".join(_cell(texts[name], head) for name, head in heads.items())
         text.append(f"{cells} ", style="dim" if row.hidden else "")
         for status in row.statuses:
             text.append(status.symbol, status.colour)
         return text
-
-    def on_click(self, event: Click) -> None:
-        """Select a row; a double click opens it."""
-        row = self._top + event.y - 2
-        if event.y >= 2 and row < len(self._rows):
-            self.go(row)
-            if event.chain >= 2:
-                self.post_message(self.Opened())
 
 
 def _cell(text: str, head: str) -> str:

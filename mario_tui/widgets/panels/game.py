@@ -27,7 +27,6 @@ from mario_tui.terminal.graphics import Graphics
 from mario_tui.terminal.picture import BYTES_PER_S, Picture
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.base.panel import LineWidget, bar
-from mario_tui.widgets.panels import game
 
 CHOSEN, AT_RANDOM = "▶", "?"
 _MOST_ROWS = 12
@@ -150,7 +149,8 @@ class GameView(LineWidget):
         self.names: Sequence[str] = ()
         self.remark = ""
         """Text at the right end of the rule."""
-        self._frame: Frame | None = None
+        self.frame: Frame | None = None
+        """The frame on the screen."""
         self._drawn: tuple[int, int, int] | None = None
         self._image = Picture(self, self.repaint, bytes_per_s)
 
@@ -167,20 +167,15 @@ class GameView(LineWidget):
     def on_hide(self) -> None:
         self._image.clear()
 
-    @property
-    def frame(self) -> Frame | None:
-        """The frame on the screen."""
-        return self._frame
-
     def is_new(self, frame: Frame | None) -> bool:
         """Return whether a frame differs from the one on the screen and should be drawn."""
-        return frame is not None and not self.frozen and (self._frame is None or frame.index != self._frame.index)
+        return frame is not None and not self.frozen and (self.frame is None or frame.index != self.frame.index)
 
     def show(self, frame: Frame | None) -> None:
         """Show a frame; the same one is not drawn twice."""
         if frame is None or self.frozen or (self._image.possible and not self._image.due):
             return
-        self._frame = frame
+        self.frame = frame
         if self._drawn != (frame.index, *self.body):
             self.repaint()
 
@@ -207,7 +202,7 @@ class GameView(LineWidget):
         if width < 4 or height < 2:
             return
         cast("SafeApp[Any]", self.app).find_graphics()
-        frame = self._frame
+        frame = self.frame
         note = (
             f"frozen; {self._freeze_key}: unfreeze"
             if self.frozen
@@ -218,7 +213,7 @@ class GameView(LineWidget):
             return
         self._drawn = (frame.index, width, height)
         thought = frame.thought
-        value = "" if thought is None or note else game.chosen(thought, self.names)
+        value = "" if thought is None or note else chosen(thought, self.names)
         body = self._picture(frame, width, height) if thought is None else self._with_thought(frame, thought)
         self.paint(body, value=value, note=note)
         if self._image.unsent:
@@ -226,14 +221,14 @@ class GameView(LineWidget):
 
     def _with_thought(self, frame: Frame, thought: Thought) -> list[Strip]:
         width, height = self.body
-        rows = min(game.most_rows(thought), max(game.LEAST_ROWS, height // 3))
+        rows = min(most_rows(thought), max(LEAST_ROWS, height // 3))
         below, beside = self._scale(width, height - rows), self._scale(width - _BESIDE, height)
         if below >= beside and height - rows >= _LEAST[1]:
-            lines = self.text_lines(game.describe(thought, self.names, width, rows), width)
+            lines = self.text_lines(describe(thought, self.names, width, rows), width)
             return [*self._picture(frame, width, height - rows), *lines]
         if width - _BESIDE >= _LEAST[0]:
-            rows = min(height, game.most_rows(thought))
-            lines = self.text_lines(game.describe(thought, self.names, _BESIDE - 2, rows), _BESIDE - 2)
+            rows = min(height, most_rows(thought))
+            lines = self.text_lines(describe(thought, self.names, _BESIDE - 2, rows), _BESIDE - 2)
             return self._side_by_side(self._picture(frame, width - _BESIDE, height), lines, height)
         return self._picture(frame, width, height)
 
@@ -258,9 +253,7 @@ class GameView(LineWidget):
             return self._draw(_pixels(frame), aspect, width, height)
         if frame.thought is None or not frame.thought.seen:
             return self._waiting(width, height)
-        return self._draw(
-            game.observation_image(frame.thought, width, int(self._cell_ratio * height)), 1.0, width, height
-        )
+        return self._draw(observation_image(frame.thought, width, int(self._cell_ratio * height)), 1.0, width, height)
 
     def _draw(self, rgb: Any, aspect: float, width: int, height: int) -> list[Strip]:
         tall, wide = rgb.shape[:2]

@@ -257,12 +257,11 @@ def test_a_value_is_told_where_a_run_was_and_not_beyond() -> None:
     """The run goes on behind its newest evaluation; one that ended long before is not there."""
     steps = [float(step) for step in range(50, 1000, 50)]
     evaluated = Series("", 0, steps, steps, [step / 10 for step in steps])
-    assert evaluated.at(985, "steps") == (950, 95)
-    assert evaluated.at(math.inf, "steps") == (950, 95)
-    assert evaluated.at(40, "steps") is evaluated.at(1001, "steps") is None
-    assert Series("", 0, (50.0,), (50.0,), (5.0,)).at(80, "steps") == (50, 5)
+    assert evaluated.place(985, "steps") == evaluated.place(math.inf, "steps") == len(steps) - 1
+    assert evaluated.place(40, "steps") is evaluated.place(1001, "steps") is None
+    assert Series("", 0, (50.0,), (50.0,), (5.0,)).place(80, "steps") == 0
 
 
 def test_an_earlier_value_does_not_stand_for_a_newest_one_that_is_not_finite() -> None:
     diverged = Series("", 0, (50.0, 100.0), (1.0, 2.0), (5.0, math.nan))
-    assert diverged.at(math.inf, "steps") is None and diverged.at(90, "steps") == (50, 5)
+    assert diverged.place(math.inf, "steps") is None and diverged.place(90, "steps") == 0

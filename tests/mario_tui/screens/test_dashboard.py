@@ -170,16 +170,16 @@ async def test_actors_are_ordered_by_key_and_by_mouse_and_open(served: Run) -> N
         await pilot.press("home", "down", "down", "up")
         assert actors.selected.lane == 1
         await pilot.press("o")
-        returns = [lane.last_return for lane in actors._rows]
+        returns = [lane.last_return for lane in actors.rows]
         assert returns == sorted(returns, reverse=True)
         assert actors.selected.lane == 1  # the cursor stays with its lane
         await pilot.press("O")
-        returns = [lane.last_return for lane in actors._rows]
+        returns = [lane.last_return for lane in actors.rows]
         assert returns == sorted(returns)
         await pilot.click(actors, offset=(2, 1))
         assert (actors.sort, actors.reverse) == ("lane", False)
         await pilot.click(actors, offset=(2, 1))
-        assert [lane.lane for lane in actors._rows] == list(range(39, -1, -1))
+        assert [lane.lane for lane in actors.rows] == list(range(39, -1, -1))
         await pilot.click(actors, offset=(3, 4))
         chosen = actors.selected.lane
         await until(pilot, lambda: dashboard.feed.episodes_of(0, chosen), "an episode of the lane")

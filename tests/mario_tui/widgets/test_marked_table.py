@@ -46,11 +46,11 @@ async def test_a_long_table_is_filled_in_parts_and_keys_reach_all_of_it_meanwhil
         )  # at the end, not in the table yet
         table.show([first, *rows[1:]])
         assert 0 < table.row_count < 350
-        table.to_last()
+        table.action_scroll_bottom()
         assert (selected(), table.row_count) == ("run-000", 350)
         assert "77" in " ".join(map(str, table.get_row_at(349)))
         table.sort_by("run")
-        table.reverse_sorting()
+        table.sort_by("run")
         assert (selected(), table.row_count) == ("run-000", 350)  # at the end again: all rows before it are there
         table.filter("run-1")
         table.filter("")
