@@ -47,12 +47,8 @@ def evaluate(wanted: WantedEvaluation, *, as_json: bool) -> int:
     warnings: list[str] = []
     played: list[Episode] = []
 
-    def on_episode(episode: Episode) -> None:
-        played.append(episode)
-        show(episode.episode)
-
     with wanted.command() as command, progress_bar(text, wanted.episodes) as show:
-        result = result_of(command, on_episode, warnings.append)
+        result = result_of(command, played, warnings, lambda episode: show(episode.episode))
     _warn(warnings)
     if isinstance(result, Evaluated):
         print(_as_json(result, played) if as_json else as_text(result, played))
@@ -66,7 +62,7 @@ def evaluate_several(wanted: Sequence[WantedEvaluation], *, as_json: bool) -> in
     with progress_bar(f"evaluating {len(wanted)} policies", sum(each.episodes for each in wanted)) as bar:
         numbers = itertools.count(1)
         warnings: list[str] = []
-        found = _at_the_same_time(wanted, lambda _: bar(next(numbers)), warnings.append)
+        found = _at_the_same_time(wanted, warnings, lambda _: bar(next(numbers)))
     _warn(warnings)
     for each, (result, _) in zip(wanted, found, strict=True):
         if isinstance(result, Failed):
@@ -82,18 +78,20 @@ def evaluate_several(wanted: Sequence[WantedEvaluation], *, as_json: bool) -> in
 
 def result_of(
     command: EngineCommand,
-    on_episode: Callable[[Episode], object],
-    on_warning: Callable[[str], object],
+    played: list[Episode],
+    warnings: list[str],
+    on_episode: Callable[[Episode], object] = lambda episode: None,
 ) -> Evaluated | Failed:
-    """The result of a `WantedEvaluation.command`, with its episodes and warnings meanwhile."""
+    """The result of a `WantedEvaluation.command`. Meanwhile its episodes and warnings are added to these lists."""
 
-    def on_other(report: Episode | Log) -> None:
+    def take(report: Episode | Log) -> None:
         if isinstance(report, Log):
-            on_warning(report.text)
+            warnings.append(report.text)
         else:
+            played.append(report)
             on_episode(report)
 
-    return command.result(Evaluated, on_other)
+    return command.result(Evaluated, take)
 
 
 def _warn(warnings: Sequence[str]) -> None:
@@ -102,9 +100,9 @@ def _warn(warnings: Sequence[str]) -> None:
 
 
 def _at_the_same_time(
-    wanted: Sequence[WantedEvaluation], on_episode: Callable[[Episode], object], on_warning: Callable[[str], object]
+    wanted: Sequence[WantedEvaluation], warnings: list[str], on_episode: Callable[[Episode], object]
 ) -> list[tuple[Evaluated | Failed, list[Episode]]]:
-    """The results and their episodes, in their order. `on_episode` and `on_warning` are called from threads."""
+    """The results and their episodes, in their order. `on_episode` is called from threads, which also add warnings."""
     processes = min(len(wanted), available_cores())
     running: list[EngineCommand] = []
     starting, stopping = threading.Lock(), threading.Event()
@@ -115,13 +113,8 @@ def _at_the_same_time(
                 raise CancelledError
             running.append(command := each.command(processes))
         played: list[Episode] = []
-
-        def note(episode: Episode) -> None:
-            played.append(episode)
-            on_episode(episode)
-
         with command:
-            return result_of(command, note, on_warning), played
+            return result_of(command, played, warnings, on_episode), played
 
     pool = ThreadPoolExecutor(processes)
     try:

@@ -11,10 +11,11 @@ import signal
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bars
@@ -25,7 +26,7 @@ from engine.config.runners import torchrun_rank
 from engine.errors import UserError
 from engine.host.client import HostClient, HostGone, HostProcess, InvalidMessage, attach
 from engine.protocol.commands import Stop
-from engine.protocol.json_lines import ALWAYS, EVENT_NAMES, JSON_EVENTS, Gap, line_of, name_of
+from engine.protocol.json_lines import ALWAYS, JSON_EVENTS, Gap, line_of, name_of
 from engine.protocol.messages import (
     Alert,
     Changed,
@@ -75,19 +76,25 @@ KINDS = {kind.__name__: name for kind, (name, _) in JSON_EVENTS.items()} | {Log.
 """Names of events in a `gap`: log lines are not only warnings."""
 
 
-class Display(Protocol):
+class Display(ABC):
+    """Shows what a run tells."""
+
+    def __init__(self) -> None:
+        self._next, self._outcome = 0.0, Outcome()
+
+    @abstractmethod
     def show(self, event: Event | Gap) -> None:
         """Show one event."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # lines leave nothing behind
         """Restore the terminal."""
 
 
-class JSONLines:
+class JSONLines(Display):
     """One JSON object per line; the last one tells how the run ended. `names`: the events that are wanted."""
 
-    def __init__(self, names: Collection[str] = EVENT_NAMES) -> None:
-        self._next, self._outcome = 0.0, Outcome()
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__()
         self._names = {*names, *ALWAYS}
 
     def show(self, event: Event | Gap) -> None:
@@ -111,14 +118,9 @@ class JSONLines:
         if name_of(event) in self._names and (line := line_of(event, self._outcome)) is not None:
             print(line, flush=True)
 
-    def close(self) -> None: ...
 
-
-class PlainLines:
+class PlainLines(Display):
     """A progress line every ten seconds and a line per notable event, for logs and pipes."""
-
-    def __init__(self) -> None:
-        self._next, self._outcome = 0.0, Outcome()
 
     def show(self, event: Event | Gap) -> None:
         match event:
@@ -132,14 +134,13 @@ class PlainLines:
                 for line in _lines(event, self._outcome):
                     print(line, flush=True)
 
-    def close(self) -> None: ...
 
-
-class ProgressBar:
+class ProgressBar(Display):
     """A progress bar, with a line above it per notable event."""
 
     def __init__(self) -> None:
-        self._console, self._outcome = SafeConsole(), Outcome()
+        super().__init__()
+        self._console = SafeConsole()
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -347,7 +348,7 @@ def _display(log_format: str | None, events: Collection[str]) -> Display:
     return displays[log_format or ("rich" if can_move(sys.stdout) else "plain")]()
 
 
-def train_headless(plan: Plan, log_format: str | None, events: Collection[str] = EVENT_NAMES) -> int:
+def train_headless(plan: Plan, log_format: str | None, events: Collection[str]) -> int:
     """Start the run and follow it to its end in format "rich", "plain" or "json", which prints only the named events.
     Returns the exit status."""
     stopper = _Stopper()

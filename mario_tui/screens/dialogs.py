@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast, get_args
 
 from rich.console import Group
@@ -15,6 +16,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Resize
+from textual.screen import ScreenResultType
 from textual.widgets import Button, Input, Label, Log, Static
 
 from engine.config.fields import must_be_within
@@ -30,6 +32,7 @@ from mario_tui.data.keys import KEYS, PANELS, PLACES, TITLES, Key, Place, keys_i
 from mario_tui.data.run_log import RunLog
 from mario_tui.data.settings import settings_path
 from mario_tui.screens.base import Modal
+from mario_tui.terminal.internals import AbstractMeta
 from mario_tui.terminal.safe_app import SafeApp
 from mario_tui.widgets.base.panel import sparkline
 
@@ -247,47 +250,62 @@ def describe(lane: Lane, episodes: Sequence[Episode], outcome: Outcome) -> Text:
     return text
 
 
-class AnnotateScreen(Modal[Annotation]):
-    """Returns the new annotation; None if the user cancels."""
+class FormScreen(Modal[ScreenResultType], metaclass=AbstractMeta):
+    """A dialog with fields, which tells below them what is wrong with what is typed. Enter returns the answer, unless
+    something is; Escape returns None."""
 
     BINDINGS = [
-        Binding("escape", "cancel", "Cancel"),
+        Binding("escape", "dismiss", "Cancel"),
         Binding("down", "app.focus_next"),
         Binding("up", "app.focus_previous"),
     ]
 
-    def __init__(self, name: str, now: Annotation) -> None:
-        super().__init__()
-        self._run_name, self._now = name, now
-
-    def compose(self) -> ComposeResult:
+    def form(self, title: str, does: str, fields: Iterable[tuple[str, str, str, str]]) -> ComposeResult:
+        """`does`: what Enter does. `fields`: id, label, text and accepted range of each."""
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title = Text(printable(self._run_name))
-            for label, text in (("tags", " ".join(self._now.tags)), ("note", self._now.note)):
+            dialog.border_title = Text(printable(title))
+            for id, label, text, accepted in fields:
                 with Horizontal(classes="field"):
-                    yield Label(f"{label:<6}")
-                    yield Input(printable(text), id=label, compact=True)
+                    yield Label(label)
+                    yield Input(text, id=id, compact=True)
+                    if accepted:
+                        yield Label(accepted, classes="range")
             yield Static(id="error")
-            yield Static(Text("enter: save      tab: next field      esc: cancel", style="dim"))
+            yield Static(Text(f"enter: {does}      tab: next field      esc: cancel", style="dim"))
 
-    def _annotation(self) -> Annotation:
-        """Raises `UserError` if a field is invalid."""
-        return make_annotation(self.query_one("#tags", Input).value, self.query_one("#note", Input).value)
+    @abstractmethod
+    def answer(self) -> ScreenResultType:
+        """What is typed. Raises `UserError` that tells what is wrong with the first invalid field."""
+
+    def typed(self, id: str) -> str:
+        return self.query_one(f"#{id}", Input).value.strip()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         error = ""
         try:
-            self._annotation()
+            self.answer()
         except UserError as wrong:
             error = str(wrong)
         self.query_one("#error", Static).update(Text(error, style="bold red"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         with contextlib.suppress(UserError):  # its reason is on the screen
-            self.dismiss(self._annotation())
+            self.dismiss(self.answer())
 
-    def action_cancel(self) -> None:
-        self.dismiss(None)
+
+class AnnotateScreen(FormScreen[Annotation]):
+    """Returns the new annotation."""
+
+    def __init__(self, name: str, now: Annotation) -> None:
+        super().__init__()
+        self._run_name, self._now = name, now
+
+    def compose(self) -> ComposeResult:
+        texts = (("tags", " ".join(self._now.tags)), ("note", self._now.note))
+        yield from self.form(self._run_name, "save", [(id, f"{id:<6}", printable(text), "") for id, text in texts])
+
+    def answer(self) -> Annotation:
+        return make_annotation(self.typed("tags"), self.typed("note"))
 
 
 SETTINGS: dict[Tunable, tuple[str, float, float]] = {
@@ -296,14 +314,8 @@ SETTINGS: dict[Tunable, tuple[str, float, float]] = {
 """Label and range of each setting; the engine validates the values again."""
 
 
-class TuneScreen(Modal[list[Set]]):
+class TuneScreen(FormScreen[list[Set]]):
     """One field per setting, filled with its current value. Enter returns the changed ones."""
-
-    BINDINGS = [
-        Binding("escape", "cancel", "Cancel"),
-        Binding("down", "app.focus_next"),
-        Binding("up", "app.focus_previous"),
-    ]
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (56, "-normal")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]
@@ -313,42 +325,21 @@ class TuneScreen(Modal[list[Set]]):
         self._now = {name: f"{now[name]:g}" if name in now else "" for name in SETTINGS}
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "Change training settings"
-            for name, (title, low, high) in SETTINGS.items():
-                with Horizontal(classes="field"):
-                    yield Label(f"{title:<14}")
-                    yield Input(self._now[name], id=name, compact=True)
-                    yield Label(f" {low:g} to {high:g}", classes="range")
-            yield Static(id="error")
-            yield Static(Text("enter: change      tab: next field      esc: cancel", style="dim"))
+        fields = [
+            (name, f"{title:<14}", self._now[name], f" {low:g} to {high:g}")
+            for name, (title, low, high) in SETTINGS.items()
+        ]
+        yield from self.form("Change training settings", "change", fields)
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self.query_one("#error", Static).update(Text(self._error(), style="bold red"))
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        if not self._error():
-            self.dismiss(
-                [
-                    Set(name=name, value=float(self._typed(name)))
-                    for name in SETTINGS
-                    if self._typed(name) not in ("", self._now[name])
-                ]
-            )
-
-    def action_cancel(self) -> None:
-        self.dismiss([])
-
-    def _typed(self, name: Tunable) -> str:
-        return self.query_one(f"#{name}", Input).value.strip()
-
-    def _error(self) -> str:
-        """Return what is wrong with the first invalid field; empty if all are valid."""
+    def answer(self) -> list[Set]:
+        changes = []
         for name, (title, low, high) in SETTINGS.items():
-            text = self._typed(name)
+            text = self.typed(name)
             if (text or self._now[name]) and not low <= _number(text) <= high:
-                return f"{title} {must_be_within(low, high, text, whole=False)}"
-        return ""
+                raise UserError(f"{title} {must_be_within(low, high, text, whole=False)}")
+            if text not in ("", self._now[name]):
+                changes.append(Set(name=name, value=float(text)))
+        return changes
 
 
 def _number(text: str) -> float:

@@ -169,7 +169,7 @@ class EvaluationScreen(Modal[None]):
             return self._policy.name
 
     def _read(self) -> None:
-        self._result = result_of(self._command, self._played.append, self._warnings.append)
+        self._result = result_of(self._command, self._played, self._warnings)
 
     def _show(self) -> None:
         self.query_one("#result", Static).update(self._describe())
@@ -294,7 +294,7 @@ class RunControl(PanelGrid):
         try:
             self.app.push_screen(TextScreen(self.run.name, command_line(self.run.config())))
         except UserError as error:
-            self.notify(str(error), severity="error", timeout=10)
+            self.show_error(error)
 
     def action_compare(self) -> None:
         compare_with_others(self, self.run)
@@ -320,21 +320,20 @@ class RunControl(PanelGrid):
 
         if not self.is_live():
             self.notify(self._why_not(), severity="warning")
-        elif is_loop:
-            ends = "Its training loop is asked to end, and does so when it looks. Nothing is saved here."
-            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", ends), answered)
+            return
+        question, is_final = f"Stop {self.run.name}?", False
+        if is_loop:
+            means = "Its training loop is asked to end, and does so when it looks. Nothing is saved here."
         elif self._judging:
-            none = "It has trained, and is saved. It ends without the result of its final evaluation."
-            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", none), answered)
+            means = "It has trained, and is saved. It ends without the result of its final evaluation."
         elif at_once:
-            lost = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
-            self.app.push_screen(ConfirmScreen(f"End {self.run.name} at once?", lost, irreversible=True), answered)
+            question, is_final = f"End {self.run.name} at once?", True
+            means = "It is already stopping. No final checkpoint is written; progress since the newest one is lost."
         elif starting:
-            none = "It is not training yet, so it ends without writing a checkpoint."
-            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", none), answered)
+            means = "It is not training yet, so it ends without writing a checkpoint."
         else:
-            kept = "It writes a checkpoint and ends. You can resume it later."
-            self.app.push_screen(ConfirmScreen(f"Stop {self.run.name}?", kept), answered)
+            means = "It writes a checkpoint and ends. You can resume it later."
+        self.app.push_screen(ConfirmScreen(question, means, irreversible=is_final), answered)
 
     @property
     def state(self) -> State | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from typing import IO, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
@@ -35,11 +35,7 @@ class SafeConsole(Console):
             if segment.control or segment.text.isprintable() or segment.text == "\n":
                 yield segment
             else:
-                yield Segment(_drawable_lines(segment.text), segment.style)
-
-
-def _drawable_lines(text: str) -> str:
-    return "\n".join(drawable(line) for line in text.split("\n"))
+                yield Segment("\n".join(map(drawable, segment.text.split("\n"))), segment.style)
 
 
 def can_move(stream: IO[str]) -> bool:
@@ -47,16 +43,13 @@ def can_move(stream: IO[str]) -> bool:
     return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
-class MoveBar(Protocol):
-    """Moves a progress bar, and replaces the text before it if one is given."""
-
-    def __call__(self, completed: float, text: str | None = None, /) -> object: ...
-
-
 @contextlib.contextmanager
-def progress_bar(text: str, total: float | None) -> Iterator[MoveBar]:
+def progress_bar(text: str, total: float | None) -> Iterator[Callable[..., object]]:
     """A progress bar on standard error, which pulses if the `total` is not known. Nothing is written where nobody
-    sees a bar move, whatever the environment (`FORCE_COLOR`) tells Rich."""
+    sees a bar move, whatever the environment (`FORCE_COLOR`) tells Rich.
+
+    Yields what moves it: called with what is completed and, if the text before it changes, with that.
+    """
     if not can_move(sys.stderr):
         yield lambda completed, text=None: None
         return
