@@ -38,13 +38,7 @@ class EngineCommand:
         partial: a file that it leaves if it is killed or the disk is full; `close` removes it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *arguments: str,
-        leave_s: float = 0.0,
-        partial: Path | None = None,
-    ) -> None:
+    def __init__(self, name: str, *arguments: str, leave_s: float = 0.0, partial: Path | None = None) -> None:
         module = name if "." in name else f"engine.commands.{name}"
         self._name, self._leave_s, self._partial = module.rpartition(".")[2], leave_s, partial
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object

@@ -207,7 +207,9 @@ def _plan_of_rank(rank: TorchrunRank, asked: Mapping[str, Any], resume: str | No
         if reason := name_error(rank.name, run.path.parent):
             raise UserError(f"--rdzv-id: {reason}")
         return replace(_plan(asked, resume), run=None, name=rank.name)
-    _await_end(run)
+    deadline = time.monotonic() + _END_S
+    while run.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
     newest = committed(run)[-1:]  # its host may have written one more
     return replace(_plan(asked, str(run.path) if newest else resume), run=run)
 
@@ -237,13 +239,6 @@ def _check_fits(config: RunConfig, before: RunConfig, asked: Mapping[str, Any]) 
             values = (shown(each.value(changed[0])) for each in (before, config))
             needed = "must be {}, as in the checkpoint, got {!r}".format(*values)
             raise ConfigError(changed[0], f"{needed}, with which the {what} is {now}, not {trained}")
-
-
-def _await_end(run: Run) -> None:
-    """Wait for the host of ranks that torchrun has just ended."""
-    deadline = time.monotonic() + _END_S
-    while run.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.1)
 
 
 def _plan(asked: Mapping[str, Any], resume: str | None, progress: OnProgress = lambda done: None) -> Plan:

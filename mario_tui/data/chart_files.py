@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +174,9 @@ def _drawn(picture: Picture) -> dict[str, bytes]:
         handles += axes.plot(curve.xs, curve.ys, color=colour, linestyle=style, marker=marker)
         if curve.bounds:
             axes.fill_between(curve.xs, *curve.bounds, color=colour, alpha=0.2, linewidth=0)
-        for x, y, count in _changes(curve):
-            axes.annotate(f"n={count}", (x, y), (0, 2), textcoords="offset points", color=colour, fontsize=5)
+        for at in changes(curve.counts):
+            place, count = (curve.xs[at], curve.ys[at]), curve.counts[at]
+            axes.annotate(f"n={count}", place, (0, 2), textcoords="offset points", color=colour, fontsize=5)
     names = [curve.name for curve in picture.curves]
     if any(curve.bounds for curve in picture.curves):
         handles.append(Patch(color="gray", alpha=0.3, linewidth=0))
@@ -196,12 +198,10 @@ def _drawn(picture: Picture) -> dict[str, bytes]:
     return files
 
 
-def _changes(curve: PictureCurve) -> list[tuple[float, float, int]]:
-    """Return where the number of runs changes, and at the start, if it does."""
-    if len(set(curve.counts)) < 2:
-        return []
-    points = zip(curve.xs, curve.ys, curve.counts, strict=True)
-    return [(x, y, count) for before, (x, y, count) in zip([0, *curve.counts], points, strict=False) if count != before]
+def changes(counts: Sequence[int]) -> list[int]:
+    """Return where the number of runs changes, and the start, if it does."""
+    pairs = enumerate(pairwise([0, *counts])) if len(set(counts)) > 1 else ()
+    return [at for at, (before, count) in pairs if count != before]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -198,7 +197,10 @@ class Feed:
                 self.follow(client, view)
             else:
                 with _READERS:
-                    self._take_recorded(self._read_recording(), view)
+                    recorded = self._read_recording()
+                    with self._lock:
+                        vars(view).update(vars(recorded))
+                        self._changed = True
         except UserError as error:
             with self._lock:
                 if view is not self._view:
@@ -231,12 +233,6 @@ class Feed:
             raise UserError(f"{self.run.name}: too large to be shown beside the others")
         return read
 
-    def _take_recorded(self, recorded: RunState, view: RunState) -> None:
-        """Take what was recorded into an attempt to connect."""
-        with self._lock:
-            vars(view).update(vars(recorded))
-            self._changed = True
-
     def _has_grown(self) -> bool:
         """Return whether there is more in the recording of a run on another machine."""
         try:
@@ -260,21 +256,17 @@ class Feed:
                 if isinstance(event, Frame):
                     view.frame = event  # up to 15 per second; nothing else has changed
                 else:
-                    self._take([event], view)
+                    self.take(event, view)
         except InvalidMessage as error:
             problem = str(error)
         with self._lock:
             if client is self._client:
                 self._client, self._problem, self._changed = None, problem, True
 
-    def apply(self, events: Iterable[Event]) -> None:
-        """Apply events, as if the host had sent them."""
-        self._take(events, self._view)
-
-    def _take(self, events: Iterable[Event], view: RunState) -> None:
+    def take(self, event: Event, view: RunState) -> None:
+        """Take an event of the host into an attempt to connect."""
         with self._lock:
-            for event in events:
-                view.apply(event)
+            view.apply(event)
             self._changed = True
 
     def update(self, record: RunRecord | UserError) -> bool:

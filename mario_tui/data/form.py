@@ -264,12 +264,9 @@ class Form:
 
     def _options(self) -> list[str]:
         """Typed values of available options, as command-line arguments."""
-        return [self._argument(name) for name in options_of_all() if name in self._texts and self.offered(name)]
-
-    def _argument(self, name: str) -> str:
-        text = self._texts[name]
-        (argument,) = as_arguments({name: text == "on" if isinstance(self.spec(name).default, bool) else text})
-        return argument
+        typed = {name: self._texts[name] for name in options_of_all() if name in self._texts and self.offered(name)}
+        flags = {name: text == "on" for name, text in typed.items() if isinstance(self.spec(name).default, bool)}
+        return as_arguments({**typed, **flags})
 
 
 def text_of_value(value: Any) -> str:

@@ -72,11 +72,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def steps(value: float) -> str:
-    """A position on an axis of environment steps."""
-    return f"{short(value)} steps"
-
-
 def fitting(value: float, cells: int, form: Callable[[float], str] = number) -> str:
     """The number in that form, or in a coarser one that fits in `cells` cells; seven are enough for every number."""
     text = form(value)

@@ -155,14 +155,9 @@ class CompareScreen(PanelGrid):
         for chart in list(self._charts.values())[_ON_SHORT:]:
             chart.add_class("-more")
         self.panels = (self._runs, self._differences, *self._charts.values())
-        self._heading, self._grid = Static(id="title"), Container(id="grid")
+        self._heading, self._grid = Static(id="title"), Container(*self._charts.values(), id="grid")
         yield self._heading
-        with Container(id="comparison"):
-            with self._grid:
-                yield from self._charts.values()
-            with Container(id="about"):
-                yield self._runs
-                yield self._differences
+        yield Container(self._grid, Container(self._runs, self._differences, id="about"), id="comparison")
         self.filter = FilterInput("filter words, such as ddp n-step=3; enter: keep, esc: clear", back=self._runs)
         yield self.filter
         yield KeyFooter()
@@ -299,11 +294,8 @@ class CompareScreen(PanelGrid):
             for metric in series
             if metric not in self._charts
         }
-        for chart in new.values():
-            chart.logarithmic = chart.id in self.remembered.logarithmic
         self._charts |= new
-        self.panels = (*self.panels, *new.values())
-        self._grid.mount_all(new.values())
+        self.add_plots(list(new.values()), self._grid)
         are_reported = all(live.is_reported for live in self._live_runs)
         for metric, lines in series.items():
             may_be_off = are_reported or metric.startswith(OWN)

@@ -79,28 +79,16 @@ class DashboardScreen(RunControl):
         self._colours = cycle(_COLOURS)
         self.charts = [self._chart(metric) for metric in CHARTS]
         # By name, since a screen that is being left has no children any more.
-        self._chart_area = Container(id="charts")
+        self._chart_area = Container(*self.charts, id="charts")
         self._game = GameView(freeze_key=self.mario.key("dashboard.hold_game"))
         self._texts = [self.header, self.actors, processes, replay, machine, evaluations, log, time_split, curriculum]
         self.panels = (
             self.actors, replay, machine, *self.charts, evaluations, log, self._game, time_split, processes, curriculum
         )  # fmt: skip
         yield self.header
-        with Container(id="body"):
-            with Container(id="left"):
-                yield self.actors
-                yield processes
-                yield curriculum
-                yield evaluations
-                yield time_split
-                yield replay
-                yield machine
-            with Container(id="rest"):
-                with Container(id="plots"):
-                    yield self._game
-                    with self._chart_area:
-                        yield from self.charts
-                yield log
+        left = Container(self.actors, processes, curriculum, evaluations, time_split, replay, machine, id="left")
+        plots = Container(self._game, self._chart_area, id="plots")
+        yield Container(left, Container(plots, log, id="rest"), id="body")
         self.filter = FilterInput("words of log lines; enter: keep, esc: clear", back=log)
         yield self.filter
         yield KeyFooter()
@@ -194,10 +182,7 @@ class DashboardScreen(RunControl):
         present, known = self.present(), {chart.metric.name for chart in self.charts}
         if new := [self._chart(own_metric(name)) for name in self.curves.own if name not in known]:
             self.charts += new
-            self.panels = (*self.panels, *new)
-            for chart in new:
-                chart.logarithmic = chart.id in self.remembered.logarithmic
-            self._chart_area.mount_all(new)
+            self.add_plots(new, self._chart_area)
         is_reported = snapshot.hello is not None and snapshot.hello.obeys is not None
         for chart in self.charts:
             chart.show_curves(self.curves)
@@ -297,8 +282,8 @@ class DashboardScreen(RunControl):
         self.set_class(show, "-game")
         if show and self._game.id in self.remembered.hidden:
             self.remembered.hidden.remove(self._game.id)
-        if not show:
-            self.restore_panel(self._game)
+        if not show and self._alone == self._game.id:
+            self._alone = ""
         self.lay_out()
         if show:  # on a narrow screen it is below the others
             self.call_after_refresh(self._game.scroll_visible, animate=False)

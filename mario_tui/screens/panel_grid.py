@@ -272,9 +272,18 @@ class PanelGrid(ChartScreen):
 
     def restore(self) -> None:
         """Apply the saved layout, once the panels exist."""
-        for plot in self.plots():
-            plot.logarithmic = plot.id in self.remembered.logarithmic
+        self._restore_scales(self.plots())
         self.lay_out()
+
+    def add_plots(self, new: Sequence[Plot], area: Container) -> None:
+        """Show more charts in an area of the screen."""
+        self.panels = (*self.panels, *new)
+        self._restore_scales(new)
+        area.mount_all(new)
+
+    def _restore_scales(self, plots: Sequence[Plot]) -> None:
+        for plot in plots:
+            plot.logarithmic = plot.id in self.remembered.logarithmic
 
     # ------------------------------------------------------------------------------------------ panels
 
@@ -339,11 +348,6 @@ class PanelGrid(ChartScreen):
             self._ask_for_panel()
         self.lay_out()
         self.save_layout()
-
-    def restore_panel(self, panel: LineWidget) -> None:
-        """Maximise a panel no longer; `lay_out` shows it."""
-        if self._alone == panel.id:
-            self._alone = ""
 
     def _ask_for_panel(self) -> None:
         self.notify(f"Select a panel first: 1 to 9, or {self.mario.key(f'{self.PLACE}.next_panel')}", timeout=3)

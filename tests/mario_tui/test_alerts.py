@@ -232,7 +232,7 @@ async def test_an_alert_is_notified_and_in_the_log_of_the_dashboard(tmp_path: Pa
     async with app.run_test(size=(120, 40)) as pilot:
         dashboard: Any = await shown_as(pilot, DashboardScreen)
         await until(pilot, lambda: dashboard.shown.hello, "the run")
-        dashboard.feed.apply([alert_of(run, 1e9, "only 1.0 MiB of [disk] space left")])
+        dashboard.feed.take(alert_of(run, 1e9, "only 1.0 MiB of [disk] space left"), dashboard.feed._view)
         await until(pilot, lambda: f"{run.name}: only 1.0 MiB of [disk] space left" in notices, "the notice")
         assert "alert: only 1.0 MiB of [disk] space left" in text(dashboard, "log")
         assert "  ! 1 alert" in text(dashboard, "header")

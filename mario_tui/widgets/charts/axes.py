@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mario_tui.data.format import duration, fitting, steps
+from mario_tui.data.format import duration, fitting, short
 
 Axis = Literal["steps", "time", "ago"]
 AXES: tuple[Axis, ...] = ("steps", "time", "ago")
@@ -80,7 +80,7 @@ class ChartView:
 def x_text(x: float, axis: Axis) -> str:
     """A position on the axis with its unit, so that it is not mistaken for a value of the chart."""
     if axis == "steps":
-        return steps(x)
+        return f"{short(x)} steps"
     return duration(x) if axis == "time" else f"{duration(-x)} before the end" if x < 0 else "end"
 
 

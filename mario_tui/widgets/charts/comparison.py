@@ -10,13 +10,12 @@ import math
 import sys
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from rich.style import Style
 
-from mario_tui.data.chart_files import Line, PictureCurve
+from mario_tui.data.chart_files import Line, PictureCurve, changes
 from mario_tui.data.format import number, shortened
 from mario_tui.data.seed_statistics import LEAST_SEEDS, Statistic, spread
 from mario_tui.widgets.charts.axes import Axis, ChartView, x_text
@@ -175,15 +174,12 @@ class Comparison(Plot):
 
     def _counts(self, series: Series, curve: Curve, canvas: Canvas) -> list[Glyph]:
         """The number of runs of a mean, at its start and where it changes, if it does."""
-        if len(set(series.counts)) < 2:
-            return []
         low, high = self.view.bounds
         xs, glyphs = series.xs(self.view.axis), list[Glyph]()
-        for at, (before, count) in enumerate(pairwise([0, *series.counts])):
-            if count != before:
-                y = curve.ys[nearest(curve.xs, xs[at])]
-                for cell, digit in enumerate(str(count)):
-                    glyphs.append(Glyph(xs[at] + cell * (high - low) / canvas.columns, y, digit, curve.ink))
+        for at in changes(series.counts):
+            y = curve.ys[nearest(curve.xs, xs[at])]
+            for cell, digit in enumerate(str(series.counts[at])):
+                glyphs.append(Glyph(xs[at] + cell * (high - low) / canvas.columns, y, digit, curve.ink))
         return glyphs
 
     def value(self, curves: Sequence[Curve]) -> str:

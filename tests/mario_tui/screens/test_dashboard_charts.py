@@ -46,7 +46,7 @@ async def test_every_kind_of_event_is_marked(still: Run) -> None:
         dashboard = await paused(pilot)
         last = dashboard.shown.points[-1].env_steps
         phase = Phase(env_steps=last // 2, phase=2, phases=3, name="holes")
-        dashboard.feed.apply([phase])
+        dashboard.feed.take(phase, dashboard.feed._view)
         await until(pilot, lambda: "p" in text(dashboard, "chart-return").splitlines()[-1], "the phase's letter")
 
 

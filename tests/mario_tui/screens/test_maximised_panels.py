@@ -116,7 +116,7 @@ async def test_a_log_that_has_the_screen_cuts_no_line_and_errors_are_told_once(t
         dashboard = await shown(pilot)
         long = "the disk is full: no checkpoint was written at 10,048 steps " + "x" * 60 + " end"
         for times in (1, 2):  # what is still shown is not shown again
-            dashboard.feed.apply([Log(at=float(times), level="error", text=long)])
+            dashboard.feed.take(Log(at=float(times), level="error", text=long), dashboard.feed._view)
             await until(pilot, lambda times=times: str(dashboard.shown.others).count(long) == times, "the line")
             await until(pilot, lambda: long in said(pilot.app), "the notice")
         await pilot.pause()

@@ -144,7 +144,8 @@ async def test_only_the_present_best_is_marked(tmp_path: Path) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         dashboard: Any = app.screen
         await until(pilot, lambda: dashboard.shown.end, "the recording")
-        dashboard.feed.apply(evaluations)
+        for each in evaluations:
+            dashboard.feed.take(each, dashboard.feed._view)
         panel = dashboard.query_one(EvaluationsPanel)
         await until(pilot, lambda: "300" in text(dashboard, "evaluations"), "the evaluations")
         (line,) = [line for line in str(panel.render()).splitlines() if "★" in line]
