@@ -139,17 +139,18 @@ class EvaluationScreen(Modal[None]):
     def __init__(self, policy: Path) -> None:
         super().__init__()
         self._policy = policy
-        self._episodes, self._outcome = _EPISODES, Outcome()
+        self._episodes, self._outcome, self._origin = _EPISODES, Outcome(), policy.name
         with contextlib.suppress(UserError):  # it has just been replaced; the result will tell
             metadata = policy_metadata(policy)
             self._episodes, self._outcome = rounded_up(_EPISODES, tasks_of(metadata)), outcome_of(metadata["game"])
+            self._origin = origin_of(policy).name
         self._played: list[Episode] = []
         self._warnings: list[str] = []
         self._result: Evaluated | Failed | None = None
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as dialog:
-            dialog.border_title = Text(printable(f"Evaluation of {self._origin()}"))
+            dialog.border_title = Text(printable(f"Evaluation of {self._origin}"))
             yield Static(id="result")
             yield Static(Text("esc: close", style="dim"))
 
@@ -161,12 +162,6 @@ class EvaluationScreen(Modal[None]):
 
     def on_unmount(self) -> None:
         self._command.close()
-
-    def _origin(self) -> str:
-        try:
-            return origin_of(self._policy).name
-        except UserError:  # it has just been replaced; the result will tell
-            return self._policy.name
 
     def _read(self) -> None:
         self._result = result_of(self._command, self._played, self._warnings)
