@@ -69,14 +69,15 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Which runs the user compares, and how, at one moment: keys may change it while a thread makes the lines."""
+    """How the user compares runs. Keys put another one in its place, also while a thread makes the lines."""
 
-    live: Sequence[LiveRun]
     averaged: bool
     hidden: frozenset[Key]
-    pinned: frozenset[Key]
-    words: Sequence[str]
-    ranking: str | None
+    pinned: frozenset[Key] = frozenset()
+    words: Sequence[str] = ()
+    """Of the filter."""
+    ranking: str | None = None
+    """What the runs are ranked by; None for the best evaluation, without any the mean return."""
 
     def key(self, live: LiveRun) -> Key:
         return live.configuration if self.averaged else str(live.run.path)
@@ -84,10 +85,10 @@ class _Chosen:
     def matches(self, live: LiveRun) -> bool:
         return self.key(live) in self.pinned or live.matches(self.words)
 
-    def entries(self) -> list[_Entry]:
+    def entries(self, live: Sequence[LiveRun]) -> list[_Entry]:
         """Return what matches the filter, in the order of the names."""
         groups: dict[Key, list[LiveRun]] = {}
-        for each in self.live:
+        for each in live:
             if self.matches(each) and not (self.averaged and str(each.run.path) in self.hidden):
                 groups.setdefault(self.key(each), []).append(each)
         names = _names_of(list(groups.values())) if self.averaged else [runs[0].run.name for runs in groups.values()]
@@ -132,11 +133,7 @@ class CompareScreen(PanelGrid):
         """By configuration: the colour of its first run, whichever of its runs are shown."""
         for live in self._live_runs:
             self._colours.setdefault(live.configuration, live.colour)
-        self._averaged = sweep is not None
-        self._ranking: str | None = None
-        """What the runs are ranked by; None for the best evaluation, without any the mean return."""
-        self._hidden: set[Key] = {str(run.path) for run in hidden}
-        self._pinned: set[Key] = set()
+        self._chosen = _Chosen(averaged=sweep is not None, hidden=frozenset(str(run.path) for run in hidden))
         self._means = Means()
         self._changed = asyncio.Event()
         """Set when something is to be shown that takes longer to prepare."""
@@ -168,7 +165,7 @@ class CompareScreen(PanelGrid):
         self.run_worker(self._follow_series(), name="series")
         self.run_worker(connect(self._live_runs), name="connect")
         self.run_worker(self._look(), name="records")
-        self._show()
+        self._choose()
 
     def on_unmount(self) -> None:
         for live in self._live_runs:
@@ -188,8 +185,9 @@ class CompareScreen(PanelGrid):
             began = time.monotonic()
             if is_asked or (self._news and began >= due):
                 self._news = False
-                chosen = self._chosen
-                made = self._made(chosen) if self._is_quick else await asyncio.to_thread(self._made, chosen)
+                chosen, live = self._chosen, list(self._live_runs)
+                quick = self._is_quick
+                made = self._made(chosen, live) if quick else await asyncio.to_thread(self._made, chosen, live)
                 if self._changed.is_set():
                     continue  # the user has chosen something else meanwhile
                 self._show_made(made)
@@ -226,11 +224,6 @@ class CompareScreen(PanelGrid):
         super().draw_charts()
         self._show_values()
 
-    @property
-    def _chosen(self) -> _Chosen:
-        hidden, pinned = frozenset(self._hidden), frozenset(self._pinned)
-        return _Chosen(tuple(self._live_runs), self._averaged, hidden, pinned, self.filter.words, self._ranking)
-
     def _series(self, chosen: _Chosen, entry: _Entry, metric: str) -> Series:
         pinned = entry.key in chosen.pinned
         series = [each.series(metric) for each in entry.runs]
@@ -240,16 +233,17 @@ class CompareScreen(PanelGrid):
         mean = self._means.over_seeds((entry.key, metric), series, entry.name, self._colours[entry.key])
         return replace(mean, name=entry.name, pinned=pinned)
 
-    def _show(self) -> None:
-        """Show what the user has chosen: at once, or as soon as the lines of many runs are prepared."""
+    def _choose(self, **changes: Any) -> None:
+        """Change what is chosen, and show it: at once, or as soon as the lines of many runs are prepared."""
+        self._chosen = replace(self._chosen, **changes)
         if self._is_quick:
-            self._show_made(self._made(self._chosen))
+            self._show_made(self._made(self._chosen, self._live_runs))
         else:
             self._changed.set()
 
-    def _made(self, chosen: _Chosen) -> _Made:
+    def _made(self, chosen: _Chosen, live: Sequence[LiveRun]) -> _Made:
         """Return what depends on the runs' data, the filter, and what is hidden or pinned."""
-        found = {entry.key: entry for entry in chosen.entries()}
+        found = {entry.key: entry for entry in chosen.entries(live)}
         rows = [
             ComparedRun(
                 entry.key,
@@ -266,7 +260,7 @@ class CompareScreen(PanelGrid):
         shown = [found[row.key] for row in rows if not row.hidden]
         series = {
             metric: [self._series(chosen, entry, metric) for entry in shown]
-            for metric in dict.fromkeys([*self._charts, *(own for live in chosen.live for own in live.own)])
+            for metric in dict.fromkeys([*self._charts, *(own for each in live for own in each.own)])
             if metric != _RETURN
         }
         series[_RETURN] = [row.series for row in rows if not row.hidden]
@@ -334,7 +328,7 @@ class CompareScreen(PanelGrid):
     def _show_title(self, shown: int) -> None:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append("Compare", style="bold").append(f"  {counted(len(self._live_runs), 'run')}")
-        if self._averaged:
+        if self._chosen.averaged:
             text.append(f", means over seeds of {counted(shown, 'configuration')}, with 95 % intervals")
         elif shown < len(self._live_runs):
             text.append(f", {shown} shown")
@@ -349,32 +343,27 @@ class CompareScreen(PanelGrid):
     def action_show_hide(self) -> None:
         """Show or hide the selected run in the charts, and go to the next one."""
         if (selected := self._runs.selected) is not None:
-            self._hidden ^= {selected.key}
-            self._show()
+            self._choose(hidden=self._chosen.hidden ^ {selected.key})
             self._runs.action_move(1)
 
     def action_show_hide_all(self) -> None:
         """Hide all runs but the pinned ones; if any is hidden, show all."""
-        keys = {row.key for row in self._rows}
-        self._hidden = self._hidden - keys if self._hidden & keys else self._hidden | (keys - self._pinned)
-        self._show()
+        keys, hidden = {row.key for row in self._rows}, self._chosen.hidden
+        self._choose(hidden=hidden - keys if hidden & keys else hidden | (keys - self._chosen.pinned))
 
     def action_pin(self) -> None:
         if (selected := self._runs.selected) is not None:
-            self._pinned ^= {selected.key}
             self._runs.action_move(0)  # the cursor follows the run
-            self._show()
+            self._choose(pinned=self._chosen.pinned ^ {selected.key})
 
     def action_sort(self) -> None:
         """Rank the runs by the next of their numbers."""
         names = rankings(self._rows)
-        self._ranking = names[(names.index(self._chosen.ranked_by(self._rows)) + 1) % len(names)]
-        self._show()
+        self._choose(ranking=names[(names.index(self._chosen.ranked_by(self._rows)) + 1) % len(names)])
 
     def action_average(self) -> None:
         """Switch between single runs and the means over seeds."""
-        self._averaged = not self._averaged
-        self._show()
+        self._choose(averaged=not self._chosen.averaged)
 
     def action_open(self) -> None:
         """In the list of runs: open the dashboard of the selected one. Elsewhere: maximise the panel."""
@@ -382,7 +371,7 @@ class CompareScreen(PanelGrid):
         if self.active_panel() is not self._runs or selected is None:
             self.action_maximise()
             return
-        run = next(entry.runs[0].run for entry in self._chosen.entries() if entry.key == selected.key)
+        run = next(entry.runs[0].run for entry in self._chosen.entries(self._live_runs) if entry.key == selected.key)
         self.mario.open_dashboard(run)
 
     async def on_list_panel_opened(self) -> None:
@@ -392,7 +381,7 @@ class CompareScreen(PanelGrid):
         self.filter.open()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self._show()
+        self._choose(words=self.filter.words)
 
 
 def compare(screen: PlaceScreen[Any], runs: Sequence[Run], *, sweep: Callable[[], Sequence[Run]] | None = None) -> None:

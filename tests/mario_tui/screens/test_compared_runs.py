@@ -171,7 +171,7 @@ async def test_charts_are_drawn_once_and_only_if_something_has_changed(
         await until(pilot, lambda: all(each.seen.hello for each in live) and not screen._news, "all of them")
         monkeypatch.setattr(Comparison, "repaint", counted)
         drawn.clear()
-        screen._show()
+        screen._choose()
         assert drawn == []
         await pilot.press("space")
         assert sorted(map(str, drawn)) == sorted({str(chart.id) for chart in screen.plots()})

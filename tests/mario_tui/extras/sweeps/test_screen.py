@@ -94,7 +94,7 @@ async def test_the_table_sorts_by_any_column_and_compares_two_settings(sweep: Sw
         assert "■ learning-rate=0.0001 n-step=1 is better than ●" in other
         await pilot.press("c")
         compared: Any = await shown_as(pilot, CompareScreen)
-        assert len(compared._live_runs) == 6 and compared._averaged
+        assert len(compared._live_runs) == 6 and compared._chosen.averaged
         await pilot.press("escape", "escape", "G", "enter")
         dashboard = await shown_as(pilot, DashboardScreen)
         assert dashboard.run.name == "rates-004"
