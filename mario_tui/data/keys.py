@@ -41,7 +41,7 @@ class Key:
     shown: bool = True  # in the footer
     group: str = ""  # neighbours with the same text share it in the footer, instead of their labels
     changes: bool = False  # starts, changes or deletes something: disabled in read-only mode
-    place: Place = "everywhere"
+    place: Place = "everywhere"  # set by the table
 
     @property
     def id(self) -> str:

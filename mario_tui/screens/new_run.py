@@ -26,7 +26,7 @@ from mario_tui.data.keys import bindings
 from mario_tui.launch import make_plan
 from mario_tui.screens.base import PlaceScreen
 from mario_tui.widgets.base.footer import KeyFooter
-from mario_tui.widgets.form_rows import FieldRow, PresetList, make_row
+from mario_tui.widgets.form_rows import FieldRow, PresetList, PresetRow
 
 _FIRST = "*"
 _SETTLE_S = 0.3
@@ -137,7 +137,8 @@ class NewRunScreen(PlaceScreen[HostProcess | None]):
         if not pane.query(FieldRow):
             group = str(pane.id).removeprefix("group-")
             names = [name for name, spec in rows().items() if spec.metadata["group"] == group]
-            await pane.query_one(".rows").mount_all(make_row(self.form, name) for name in names)
+            fields = [(PresetRow if name == PRESET else FieldRow)(self.form, name) for name in names]
+            await pane.query_one(".rows").mount_all(fields)
         self._sync()
         self.call_after_refresh(self._set_ready)
 

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Select, Static
 from textual.widgets.option_list import Option
 
-from mario_tui.data.form import NO_PRESET, PRESET, Form
+from mario_tui.data.form import NO_PRESET, Form
 
 
 class Choice(Select[str], inherit_bindings=False):
@@ -216,8 +216,3 @@ class PresetRow(FieldRow):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """A click, which has highlighted the line as well."""
         event.stop()
-
-
-def make_row(form: Form, field: str) -> FieldRow:
-    """The row of any field."""
-    return (PresetRow if field == PRESET else FieldRow)(form, field)
