@@ -15,8 +15,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,6 @@ from numpy.typing import NDArray
 from engine.buffers.frames import Batch, FrameStorage
 from engine.buffers.memory import Memory
 from engine.buffers.sampling import (
-    PrefetchingSampler,
     PrioritizedSampler,
     Sample,
     Sampler,
@@ -35,66 +35,102 @@ from engine.buffers.sampling import (
 from engine.envs.lanes import PlayedStep
 from engine.runs.replay_file import Column, ReplayShape, checked_state
 
-_C = TypeVar("_C", bound=Column)
 
+class Replay(ABC):
+    """What a learner uses, and what replays on the host and on a device have in common."""
 
-class Replay(Protocol):
-    """The interface that a learner uses, for replays on the host or on a device."""
-
+    storage: Any
+    """The `FrameStorage` or `DeviceStorage`."""
     beta: float
     """Importance-sampling exponent; 0 for uniform sampling."""
-    gamma: float
-    """Discount per environment step, of batches drawn from now on."""
 
     @property
     def size(self) -> int:
-        """Entries stored."""
+        """Entries stored; on a device without final frames of truncated episodes, until the rings are full."""
+        return int(self.storage.size)
 
     @property
     def capacity(self) -> int:
         """Maximum number of entries, over all lanes."""
+        return int(self.storage.lanes * self.storage.capacity)
 
     @property
     def room(self) -> int:
         """Entries that fit before one is overwritten, in the lanes that have begun, or in all while none has."""
+        return int(self.storage.room)
 
+    @property
+    def gamma(self) -> float:
+        """Discount per environment step, of batches drawn from now on."""
+        return float(self.storage.gamma)
+
+    @gamma.setter
+    def gamma(self, gamma: float) -> None:
+        self.storage.gamma = gamma
+
+    @abstractmethod
     def append(self, step: PlayedStep) -> None:
         """Add one step of every lane; see `FrameStorage.append`."""
 
+    @abstractmethod
     def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Any, Any]:
         """Draw a batch; also return the drawn entries with their importance weights [batch].
 
         Raises `NothingToSample` if no entry can be sampled now.
         """
 
+    @abstractmethod
     def update_priorities(self, sample: Any, td_errors: Any) -> None:
-        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since.
+        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since. Anneals beta.
 
-        Raises `ValueError` if an error is not finite or negative; tensors on a device are not asked, and there such
-        errors change no priority.
+        If there are priorities, raises `ValueError` if an error is not finite or negative; tensors on a device are not
+        asked, and there such errors change no priority.
         """
 
-    def end_episodes(self) -> None:
+    @abstractmethod
+    def end_episodes(self, which: NDArray[np.bool_] | None = None) -> None:
         """End the episodes in progress; see `FrameStorage.end_episodes`."""
 
+    @abstractmethod
     def survey(self) -> Survey:
         """Ages and priorities of what is held, of at most `SURVEYED` entries. Changes nothing; waits for a device."""
 
-    def state(self) -> Mapping[str, Column]:
-        """The contents for a checkpoint. Views: `save_arrays` must write them before the next append."""
+    def state(self) -> dict[str, Column]:
+        """The contents for a checkpoint. Views: `save_arrays` must write them before the next append. Waits for a
+        device."""
+        parts = {"storage": self.storage.state(), "sampler": self.sampler_state()}
+        return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+    @abstractmethod
+    def sampler_state(self) -> Mapping[str, Column]:
+        """What `state` holds besides the storage's."""
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """Load the state of a replay. If the shapes differ, change nothing and return False.
+        """Load the state of any replay. If the shapes differ, change nothing and return False.
 
         Raises `ValueError`, before anything is changed, if no replay can have written it.
         """
+        parts = checked_state(state, self.storage.shape)
+        if parts is None:
+            return False
+        storage, sampler = parts
+        self.storage.load_state(storage)
+        self.load_sampler_state(sampler)
+        return True
+
+    @abstractmethod
+    def load_sampler_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Load the `sampler_state` of any replay, after the storage's."""
 
     def close(self) -> None:
         """Release files."""
 
 
-class ReplayBuffer:
+class ReplayBuffer(Replay):
     """Uniform replay of n-step transitions; every frame is stored once.
+
+    From files it draws one call ahead, so that the disk reads the next batch meanwhile (`engine.buffers.sampling`); new
+    priorities then take effect one update later.
 
     Args:
         shape: its rings; their lanes are the first axis of the arrays passed to `append`.
@@ -105,6 +141,7 @@ class ReplayBuffer:
             next one is drawn.
     """
 
+    storage: FrameStorage
     sampler: Sampler
 
     def __init__(
@@ -119,22 +156,8 @@ class ReplayBuffer:
         self.storage = FrameStorage(shape, gamma=gamma, priorities=priorities, memory=memory)
         self._reuse = reuse_batches
         self._batch: Batch | None = None
-        self._use(UniformSampler(self.storage))
-
-    @property
-    def size(self) -> int:
-        """Entries stored."""
-        return self.storage.size
-
-    @property
-    def capacity(self) -> int:
-        """Maximum number of entries, over all lanes."""
-        return self.storage.lanes * self.storage.capacity
-
-    @property
-    def room(self) -> int:
-        """Entries that fit before one is overwritten, in the lanes that have begun, or in all while none has."""
-        return self.storage.room
+        self._ahead: Sample | None = None
+        self.sampler = UniformSampler(self.storage)
 
     @property
     def beta(self) -> float:
@@ -144,25 +167,13 @@ class ReplayBuffer:
     def beta(self, beta: float) -> None:
         self.sampler.beta = beta
 
-    @property
-    def gamma(self) -> float:
-        return self.storage.gamma
-
-    @gamma.setter
-    def gamma(self, gamma: float) -> None:
-        self.storage.gamma = gamma
-
     def append(self, step: PlayedStep) -> None:
-        """Add one step of every lane; see `FrameStorage.append`."""
         self.storage.append(step)
         self.sampler.on_append()
 
     def sample(self, batch_size: int, random: np.random.Generator) -> tuple[Batch, Sample]:
-        """Draw a batch; also return the drawn entries with their importance weights [batch].
-
-        Raises `NothingToSample` if no entry can be sampled now.
-        """
-        sample = self.sampler.sample(batch_size, random)
+        draw = self._draw_ahead if self.storage.memory.on_disk else self.sampler.sample
+        sample = draw(batch_size, random)
         into = self._batch if self._batch is not None and len(self._batch.obs) == batch_size else None
         batch = self.storage.gather(sample.lanes, sample.entries, into=into)
         if self._reuse:
@@ -170,6 +181,20 @@ class ReplayBuffer:
         if self.storage.memory.shared:
             sample = self._replace_lost(batch, sample, random)
         return batch, sample
+
+    def _draw_ahead(self, batch_size: int, random: np.random.Generator) -> Sample:
+        """Return what was drawn in the previous call; entries overwritten since are drawn again."""
+        sample, self._ahead = self._ahead, None
+        if sample is None or len(sample.weights) != batch_size:
+            sample = self.sampler.sample(batch_size, random)
+        lost = ~self.storage.sampleable(sample.lanes, sample.entries)
+        if lost.any():
+            spare = self.sampler.sample(batch_size, random)
+            mixed = {name: np.where(lost, ours, vars(sample)[name]) for name, ours in vars(spare).items()}
+            sample = of_one_batch(Sample(**mixed))
+        self._ahead = self.sampler.sample(batch_size, random)
+        self.storage.prefetch(self._ahead.lanes, self._ahead.entries)
+        return sample
 
     def _replace_lost(self, batch: Batch, sample: Sample, random: np.random.Generator) -> Sample:
         """Draw and gather again the entries that another process may have overwritten during the gather."""
@@ -188,42 +213,26 @@ class ReplayBuffer:
         return of_one_batch(sample)
 
     def update_priorities(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
-        """Set the priorities of a sample from absolute TD errors [batch]; skip entries overwritten since.
-
-        With priorities, raises `ValueError` if an error is not finite or negative.
-        """
         self.sampler.update(sample, td_errors)
 
-    def end_episodes(self) -> None:
-        """End the episodes in progress; see `FrameStorage.end_episodes`."""
-        self.storage.end_episodes()
+    def end_episodes(self, which: NDArray[np.bool_] | None = None) -> None:
+        self.storage.end_episodes(which)
         self.sampler.on_append()
 
     def survey(self) -> Survey:
-        """Ages and priorities of what is held, of at most `SURVEYED` entries."""
         return self.sampler.survey()
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The contents for a checkpoint: views of the arrays, not copies."""
-        return join_state(self.storage.state(), self.sampler.state())
+    def sampler_state(self) -> dict[str, NDArray[Any]]:
+        ahead = {} if self._ahead is None else {f"ahead.{name}": array for name, array in vars(self._ahead).items()}
+        return self.sampler.state() | ahead
 
-    def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """See `Replay.load_state`."""
-        parts = checked_state(state, self.storage.shape)
-        if parts is None:
-            return False
-        storage, sampler = parts
-        self.storage.load_state(storage)
-        self.sampler.load_state(sampler)
-        return True
+    def load_sampler_state(self, state: dict[str, NDArray[Any]]) -> None:
+        ahead = {name.removeprefix("ahead."): array for name, array in state.items() if name.startswith("ahead.")}
+        self._ahead = Sample(**ahead) if ahead and self.storage.memory.on_disk else None
+        self.sampler.load_state(state)
 
     def close(self) -> None:
-        """Release files."""
         self.storage.memory.close()
-
-    def _use(self, sampler: Sampler) -> None:
-        self.sampler = PrefetchingSampler(sampler, self.storage) if self.storage.memory.on_disk else sampler
-        self.sampler.on_append()
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -240,10 +249,5 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self, shape: ReplayShape, *, alpha: float = 0.6, beta: float = 0.4, beta_annealing: float = 1e-5, **options: Any
     ) -> None:
         super().__init__(shape, **options)
-        self._use(PrioritizedSampler(self.storage, alpha=alpha, beta=beta, beta_annealing=beta_annealing))
-
-
-def join_state(storage: Mapping[str, _C], sampler: Mapping[str, _C]) -> dict[str, _C]:
-    """Merge two states into one, with keys `storage.<name>` and `sampler.<name>`."""
-    parts = {"storage": storage, "sampler": sampler}
-    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+        self.sampler = PrioritizedSampler(self.storage, alpha=alpha, beta=beta, beta_annealing=beta_annealing)
+        self.sampler.on_append()  # what files hold

@@ -4,9 +4,9 @@ Prioritized sampling is the proportional variant of Schaul et al. 2016 (https://
 proportional to p_i^alpha with p_i = |TD error| + epsilon, new entries get the largest priority so far, draws are
 stratified, and importance weights (N P(i))^-beta are divided by the largest in the batch.
 
-A prefetching sampler draws one call ahead, so that the disk reads the next batch while the current one is learned.
-Measured with 1,000,000 transitions of 50x60 in a mapped file, a cold page cache and 20 ms of work between batches of
-256: gathering a batch takes 26 ms instead of 90 ms on average.
+A replay in files draws one call ahead, so that the disk reads the next batch while the current one is learned. Measured
+with 1,000,000 transitions of 50x60 in a mapped file, a cold page cache and 20 ms of work between batches of 256:
+gathering a batch takes 26 ms instead of 90 ms on average.
 
 A survey tells the ages and priorities of the entries, for the dashboard. Of a large replay only `SURVEYED` places are
 looked at, the same each time. A survey changes nothing and takes no numbers from the generators of the training, so a
@@ -16,8 +16,9 @@ run with surveys computes the same bits as one without.
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,14 +101,18 @@ def of_one_batch(sample: Sample) -> Sample:
     )
 
 
-class Sampler(Protocol):
-    """Draws from the sampleable entries of a storage."""
+class Sampler(ABC):
+    """Draws from the sampleable entries of a storage. What a sampler without priorities does is here."""
 
-    beta: float
+    beta = 0.0
+
+    def __init__(self, storage: FrameStorage) -> None:
+        self._storage = storage
 
     def on_append(self) -> None:
         """Process the entries that were appended since the last call. Call after every append."""
 
+    @abstractmethod
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
         """Draw `batch_size` entries with replacement. Raises `NothingToSample` if there is no sampleable entry."""
 
@@ -115,25 +120,20 @@ class Sampler(Protocol):
         """Update the priorities of a sample from absolute TD errors [batch]. If there are priorities, raises
         `ValueError` for an error that is not finite or negative."""
 
+    @abstractmethod
     def survey(self) -> Survey:
         """Ages and priorities of the entries as of the last `on_append`."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Priorities for a checkpoint, which must also contain the storage: views of the arrays, not copies."""
+        return {}
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Load the `state` of any sampler; the storage must have been restored before."""
 
 
-class UniformSampler:
+class UniformSampler(Sampler):
     """Draws every sampleable entry with the same probability, by rejection sampling."""
-
-    beta = 0.0
-
-    def __init__(self, storage: FrameStorage) -> None:
-        self._storage = storage
-
-    def on_append(self) -> None: ...
 
     def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
         storage = self._storage
@@ -155,18 +155,11 @@ class UniformSampler:
             missing = missing[~fits]
         return Sample(lanes, entries, np.ones(batch_size, np.float32), np.ones(batch_size))
 
-    def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None: ...
-
     def survey(self) -> Survey:
         """Includes the few entries without a complete window; to find them would read the files of a mapped replay."""
         written, capacity = self._storage.written.copy(), self._storage.capacity
         lanes, slots = places(written.size, int(min(written.max(), capacity)))
         return survey(written, capacity, lanes, slots, np.ones(lanes.size), alpha=0.0)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        return {}
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None: ...
 
     def _any_fits(self) -> bool:
         written = self._storage.written.copy()
@@ -174,11 +167,11 @@ class UniformSampler:
         return bool(self._storage.sampleable(lanes, entries).any())
 
 
-class PrioritizedSampler:
+class PrioritizedSampler(Sampler):
     """Proportional prioritization. The tree holds p^alpha of the sampleable entries, and 0 for all others."""
 
     def __init__(self, storage: FrameStorage, *, alpha: float, beta: float, beta_annealing: float) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._alpha = alpha
         self.beta = beta
         self._beta_annealing = beta_annealing
@@ -317,53 +310,3 @@ def _update_drawn(
             leaves[count], priorities[count] = leaf, priorities[i]
             count += 1
     return set_leaves(nodes, starts, leaves[:count], priorities[:count])
-
-
-class PrefetchingSampler:
-    """Returns what `sampler` drew in the previous call; entries overwritten since are drawn again.
-
-    New priorities therefore take effect one update later.
-    """
-
-    def __init__(self, sampler: Sampler, storage: FrameStorage) -> None:
-        self._sampler, self._storage = sampler, storage
-        self._next: Sample | None = None
-
-    @property
-    def beta(self) -> float:
-        return self._sampler.beta
-
-    @beta.setter
-    def beta(self, beta: float) -> None:
-        self._sampler.beta = beta
-
-    def on_append(self) -> None:
-        self._sampler.on_append()
-
-    def sample(self, batch_size: int, random: np.random.Generator) -> Sample:
-        sample, self._next = self._next, None
-        if sample is None or len(sample.weights) != batch_size:
-            sample = self._sampler.sample(batch_size, random)
-        lost = ~self._storage.sampleable(sample.lanes, sample.entries)
-        if lost.any():
-            spare = self._sampler.sample(batch_size, random)
-            mixed = {name: np.where(lost, ours, vars(sample)[name]) for name, ours in vars(spare).items()}
-            sample = of_one_batch(Sample(**mixed))
-        self._next = self._sampler.sample(batch_size, random)
-        self._storage.prefetch(self._next.lanes, self._next.entries)
-        return sample
-
-    def update(self, sample: Sample, td_errors: NDArray[np.float32]) -> None:
-        self._sampler.update(sample, td_errors)
-
-    def survey(self) -> Survey:
-        return self._sampler.survey()
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        ahead = {} if self._next is None else {f"ahead.{name}": array for name, array in vars(self._next).items()}
-        return self._sampler.state() | ahead
-
-    def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        ahead = {name.removeprefix("ahead."): array for name, array in state.items() if name.startswith("ahead.")}
-        self._next = Sample(**ahead) if ahead else None
-        self._sampler.load_state(state)

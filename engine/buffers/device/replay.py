@@ -17,10 +17,10 @@ from torch import Tensor
 from engine.buffers.device.storage import Array, DeviceColumn, DeviceStorage, TensorBatch
 from engine.buffers.device.sum_tree import DeviceSumTree
 from engine.buffers.frames import check_td_errors
-from engine.buffers.replay import join_state
+from engine.buffers.replay import Replay
 from engine.buffers.sampling import EPSILON, NothingToSample, Survey, places, survey
 from engine.envs.lanes import PlayedStep
-from engine.runs.replay_file import Column, ReplayShape, checked_state
+from engine.runs.replay_file import Column, ReplayShape
 from engine.runtime.devices import GraphedCall
 
 
@@ -34,8 +34,10 @@ class TensorSample:
     scales: Tensor  # float64 [batch]
 
 
-class DeviceReplayBuffer:
+class DeviceReplayBuffer(Replay):
     """Prioritized replay on `device`; the other arguments are those of `PrioritizedReplayBuffer`."""
+
+    storage: DeviceStorage
 
     def __init__(
         self,
@@ -58,21 +60,6 @@ class DeviceReplayBuffer:
         self._write = GraphedCall(self._write_step, device)
 
     @property
-    def size(self) -> int:
-        """Entries stored. Until the rings are full, final frames of truncated episodes are not counted."""
-        return self.storage.size
-
-    @property
-    def capacity(self) -> int:
-        """Maximum number of entries, over all lanes."""
-        return self.storage.lanes * self.storage.capacity
-
-    @property
-    def room(self) -> int:
-        """Entries that fit before one is overwritten: a step is one of every lane."""
-        return self.capacity - self.size
-
-    @property
     def beta(self) -> float:
         return self._beta
 
@@ -81,16 +68,7 @@ class DeviceReplayBuffer:
         self._beta = beta
         self._beta_there.fill_(beta)
 
-    @property
-    def gamma(self) -> float:
-        return self.storage.gamma
-
-    @gamma.setter
-    def gamma(self, gamma: float) -> None:
-        self.storage.gamma = gamma
-
     def append(self, step: PlayedStep) -> None:
-        """Add one step of every lane; see `FrameStorage.append`."""
         self.storage.load(step)
         self._write()
         if step.failed is not None and step.failed.any():
@@ -134,10 +112,6 @@ class DeviceReplayBuffer:
         return storage.gather(lanes, entries), sample
 
     def update_priorities(self, sample: TensorSample, td_errors: Array) -> None:
-        """Set the priorities of a sample from absolute TD errors [batch]; skip overwritten entries. Anneals beta.
-
-        Raises `ValueError` if an error in an array is not finite or negative; in a tensor it changes no priority.
-        """
         if isinstance(td_errors, np.ndarray):
             check_td_errors(td_errors)
         self.set_priorities(sample, self.storage.to_device(td_errors))
@@ -157,51 +131,39 @@ class DeviceReplayBuffer:
         self._beta = min(1.0, self._beta + self._beta_annealing)
 
     def end_episodes(self, which: NDArray[np.bool_] | None = None) -> None:
-        """End the episodes in progress; see `FrameStorage.end_episodes`."""
         self.storage.end_episodes(which)
         self._update_priorities()
 
     def survey(self) -> Survey:
-        """Ages and priorities of what is held, of at most `SURVEYED` entries. Waits for the device, for one copy."""
         storage = self.storage
         lanes, slots = places(storage.lanes, storage.slots_used)
         found = self._tree[storage.to_device(lanes * storage.capacity + slots)]
         written, chances = np.split(torch.cat((storage.written.double(), found)).cpu().numpy(), [storage.lanes])
         return survey(written.astype(np.int64), storage.capacity, lanes, slots, chances, self._alpha)
 
-    def state(self) -> dict[str, Column]:
-        """The contents for a checkpoint, as from a `PrioritizedReplayBuffer`. Waits for the device."""
-        storage = self.storage.state()
-        used = storage["frames"].shape[1]
-        sampler: dict[str, Column] = {
+    def sampler_state(self) -> dict[str, Column]:
+        used = min(int(self.storage.written.max()), self.storage.capacity)
+        return {
             "priorities": DeviceColumn(self._tree.leaves.view(self.storage.lanes, -1)[:, :used]),
             "largest": self._max_priority.cpu().numpy()[None],
             "seen": self._seen.cpu().numpy(),
             "weighed": self._prioritized.cpu().numpy(),
         }
-        return join_state(storage, sampler)
 
-    def load_state(self, state: dict[str, NDArray[Any]]) -> bool:
-        """Load the state of a replay on any device; see `Replay.load_state`."""
-        parts = checked_state(state, self.storage.shape)
-        if parts is None:
-            return False
-        storage, sampler = parts
-        self.storage.load_state(storage)
-        device, shape = self.storage.device, storage["frames"].shape[:2]
-        lanes, slots = (torch.from_numpy(part.ravel()).to(device) for part in np.indices(shape))
-        if "priorities" in sampler:
-            priorities = torch.from_numpy(sampler["priorities"].ravel()).to(device)
-            self._max_priority.fill_(float(sampler["largest"][0]))
+    def load_sampler_state(self, state: dict[str, NDArray[Any]]) -> None:
+        storage, device = self.storage, self.storage.device
+        lanes, slots = (
+            torch.from_numpy(part.ravel()).to(device) for part in np.indices((storage.lanes, storage.loaded_slots))
+        )
+        if "priorities" in state:
+            priorities = torch.from_numpy(state["priorities"].ravel()).to(device)
+            self._max_priority.fill_(float(state["largest"][0]))
         else:
-            newest = self.storage.written[lanes] - 1
-            held = self.storage.sampleable(lanes, newest - (newest - slots) % self.storage.capacity)
+            newest = storage.written[lanes] - 1
+            held = storage.sampleable(lanes, newest - (newest - slots) % storage.capacity)
             priorities = held * self._max_priority
         self._set(lanes, slots, priorities, torch.ones_like(lanes, dtype=torch.bool))
         self._mark_all_seen()
-        return True
-
-    def close(self) -> None: ...
 
     def _update_priorities(self) -> None:
         """Give newly complete entries the largest priority seen; set it to 0 for those that lost a frame of the stack.

@@ -144,7 +144,8 @@ class DeviceStorage:
         self.all_lanes = torch.arange(self.lanes, device=device)
         self._step = PackedStep(shape, device)
         self._min_written = 0  # known without asking the device: steps, not counting final frames
-        self._loaded_slots = 0  # of each ring, that a loaded state has filled
+        self.loaded_slots = 0
+        """Of each ring, that a loaded state has filled."""
         self._min_blank = 0  # the same when all episodes were ended last, and steps since then in which one failed
 
     @property
@@ -163,9 +164,14 @@ class DeviceStorage:
         return min(self._min_written, self.capacity) * self.lanes
 
     @property
+    def room(self) -> int:
+        """Entries that fit before one is overwritten: a step is one of every lane."""
+        return self.capacity * self.lanes - self.size
+
+    @property
     def slots_used(self) -> int:
         """Slots of each ring that may be in use, as far as the host knows: a step writes at most two."""
-        return min(self._loaded_slots + 2 * self._min_written, self.capacity)
+        return min(self.loaded_slots + 2 * self._min_written, self.capacity)
 
     @property
     def may_have_no_window(self) -> bool:
@@ -280,7 +286,7 @@ class DeviceStorage:
         has_wrapped = state["written"].max() > state["actions"].shape[1]
         steps = state["written"] if has_wrapped else (state["actions"] != NO_ACTION).sum(1)
         self._min_written, self._min_blank = int(steps.min()), 0
-        self._loaded_slots = state["actions"].shape[1]
+        self.loaded_slots = state["actions"].shape[1]
 
     def to_device(self, array: Array) -> Tensor:
         """Copy an array to the device. With CUDA, from pinned memory, so that the host does not wait for the copy."""
