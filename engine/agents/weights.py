@@ -19,7 +19,7 @@ from safetensors.torch import load
 from torch import Tensor, nn
 
 from engine.agents.networks import buffers_of
-from engine.buffers.memory import Memory
+from engine.buffers.memory import HostMemory
 from engine.runs.checkpoints import CheckpointError
 from engine.runtime.files import read_bounded
 from engine.runtime.processes import fence
@@ -29,7 +29,7 @@ from engine.runtime.stopwatch import stopwatch
 class SharedWeights:
     """What `vector_of` gives of a network (`size` float32 numbers), with the number of updates that led to it."""
 
-    def __init__(self, size: int, memory: Memory) -> None:
+    def __init__(self, size: int, memory: HostMemory) -> None:
         arrays = memory.arrays(
             {"slots": ((2, size), np.float32), "updates": ((2,), np.int64), "versions": ((2,), np.int64)}
         )

@@ -5,7 +5,7 @@ same replay on a torch device.
 """
 
 from engine.buffers.frames import Batch, FrameStorage
-from engine.buffers.memory import HostMemory, MappedMemory, Memory, SharedMemory
+from engine.buffers.memory import HostMemory, MappedMemory, SharedMemory
 from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.buffers.sampling import NothingToSample, PrioritizedSampler, Sample, Sampler, Survey, UniformSampler
 from engine.buffers.sum_tree import SumTree
@@ -17,7 +17,6 @@ __all__ = [
     "FrameStorage",
     "HostMemory",
     "MappedMemory",
-    "Memory",
     "NothingToSample",
     "PlayedStep",
     "PrioritizedReplayBuffer",

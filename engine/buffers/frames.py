@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.memory import HostMemory, Layout, MappedMemory, Memory
+from engine.buffers.memory import HostMemory, Layout, MappedMemory
 from engine.console.compiler.kernels import helper, kernel, prefetch
 from engine.envs.lanes import PlayedStep
 from engine.runs.replay_file import CONTINUES, NO_ACTION, TERMINATED, TRUNCATED, ReplayShape, check_entries
@@ -82,7 +82,7 @@ class FrameStorage:
     """
 
     def __init__(
-        self, shape: ReplayShape, *, gamma: float = 0.99, priorities: bool = False, memory: Memory | None = None
+        self, shape: ReplayShape, *, gamma: float = 0.99, priorities: bool = False, memory: HostMemory | None = None
     ) -> None:
         self.shape, self.lanes, self.capacity = shape, shape.lanes, shape.capacity
         self.stack, self.n_step = shape.stack, shape.n_step

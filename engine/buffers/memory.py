@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from multiprocessing.heap import Arena
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +35,17 @@ _MAX_HEADER_BYTES = 2**20
 _CACHE_LINE = 64  # bytes; the alignment of arrays
 
 
-class Memory(Protocol):
-    """Allocates named arrays."""
+class HostMemory:
+    """Allocates named arrays, here in memory of this process alone."""
 
-    on_disk: bool
+    on_disk = False
     """Whether reads may wait for a disk, and contents may come from an earlier process."""
-    shared: bool
+    shared = False
     """Whether another process may append while this one reads."""
 
     def arrays(self, layout: Layout) -> dict[str, NDArray[Any]]:
         """Allocate or open the arrays of `layout`, writable. Called once per process."""
+        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in layout.items()}
 
     def prefetch(self, name: str, rows: NDArray[np.int64], count: int) -> None:
         """Start reading `count` rows from each of `rows`; rows are numbered over the first two axes of the array."""
@@ -53,21 +54,7 @@ class Memory(Protocol):
         """Release files. Arrays must not be written afterwards."""
 
 
-class HostMemory:
-    """Memory of this process alone."""
-
-    on_disk = False
-    shared = False
-
-    def arrays(self, layout: Layout) -> dict[str, NDArray[Any]]:
-        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in layout.items()}
-
-    def prefetch(self, name: str, rows: NDArray[np.int64], count: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class SharedMemory:
+class SharedMemory(HostMemory):
     """Memory shared with processes that are started with this object as an argument; each builds its storage on it.
 
     One process appends; any number may read entries that are `sampleable` before and after the read. The memory is
@@ -75,7 +62,6 @@ class SharedMemory:
     a container does not limit; elsewhere it is an unlinked file of multiprocessing.
     """
 
-    on_disk = False
     shared = True
 
     def __init__(self) -> None:
@@ -93,12 +79,8 @@ class SharedMemory:
             for place, (name, (shape, dtype)) in zip(places, layout.items(), strict=False)
         }
 
-    def prefetch(self, name: str, rows: NDArray[np.int64], count: int) -> None: ...
 
-    def close(self) -> None: ...
-
-
-class MappedMemory:
+class MappedMemory(HostMemory):
     """Memory-mapped files in `folder`, which may be larger than memory and survive a crash of the process.
 
     Disk space is reserved at once, because a process that writes to a mapped file on a full disk is killed by SIGBUS.
@@ -123,7 +105,6 @@ class MappedMemory:
     """
 
     on_disk = True
-    shared = False
 
     def __init__(
         self, folder: Path, renew: Callable[[str], None] | None = None, others: int = 0, contents: str = ""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.buffers.frames import Batch, FrameStorage
-from engine.buffers.memory import Memory
+from engine.buffers.memory import HostMemory
 from engine.buffers.sampling import (
     PrioritizedSampler,
     Sample,
@@ -150,7 +150,7 @@ class ReplayBuffer(Replay):
         *,
         gamma: float = 0.99,
         priorities: bool = False,
-        memory: Memory | None = None,
+        memory: HostMemory | None = None,
         reuse_batches: bool = False,
     ) -> None:
         self.storage = FrameStorage(shape, gamma=gamma, priorities=priorities, memory=memory)

@@ -18,7 +18,7 @@ from typing import Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.buffers.memory import HostMemory, Layout, Memory
+from engine.buffers.memory import HostMemory, Layout
 from engine.config.run_config import RunConfig
 from engine.envs.episode import EpisodeRecord
 from engine.protocol.commands import Tunable
@@ -69,7 +69,7 @@ _RUN, _PAUSE, _STOP = 0, 1, 2
 class SharedState:
     """State shared by `members` processes. A coordinator that also plays is member 0."""
 
-    def __init__(self, members: int, memory: Memory | None = None) -> None:
+    def __init__(self, members: int, memory: HostMemory | None = None) -> None:
         self.members = members
         layout: Layout = {
             "order": ((4,), np.int64),  # state, env_steps of the run, limit on the members' env_steps, updates

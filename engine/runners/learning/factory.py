@@ -28,7 +28,7 @@ from engine.agents.optimisers import Adam, RMSProp
 from engine.agents.weights import KnowsSimilarActions, for_actions, load_weights, policy_weights
 from engine.buffers.device.replay import DeviceReplayBuffer
 from engine.buffers.frames import FrameStorage
-from engine.buffers.memory import MappedMemory, Memory, SharedMemory
+from engine.buffers.memory import HostMemory, MappedMemory, SharedMemory
 from engine.buffers.replay import PrioritizedReplayBuffer, Replay, ReplayBuffer
 from engine.config.game import Spec
 from engine.config.run_config import RunConfig
@@ -72,7 +72,7 @@ def _contents(config: RunConfig) -> str:
     return json.dumps({name: config.value(name) for name in config.replay_options})
 
 
-def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: Memory) -> ReplayBuffer:
+def shared_replay(config: RunConfig, spec: Spec, processes: int, memory: HostMemory) -> ReplayBuffer:
     """The replay that `processes` actors fill, each its own lanes, with a priority for each transition."""
     return _on_host(config, _shape(config, spec, processes * config.parallel_envs), priorities=True, memory=memory)
 

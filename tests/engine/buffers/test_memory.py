@@ -19,8 +19,8 @@ import pytest
 
 from engine.buffers import (
     FrameStorage,
+    HostMemory,
     MappedMemory,
-    Memory,
     PrioritizedReplayBuffer,
     PrioritizedSampler,
     ReplayBuffer,
@@ -35,7 +35,7 @@ LANES, CAPACITY, STACK, N_STEP, GAMMA = 3, 60, 4, 3, 0.5
 SHAPE = (32, 32)  # a frame is its four numbers (lane, entry, first entry of the episode, writer), again and again
 
 
-def make_storage(memory: Memory | None = None, capacity: int = CAPACITY) -> FrameStorage:
+def make_storage(memory: HostMemory | None = None, capacity: int = CAPACITY) -> FrameStorage:
     return FrameStorage(ReplayShape(LANES, capacity, SHAPE, stack=STACK, n_step=N_STEP), gamma=GAMMA, memory=memory)
 
 

@@ -16,7 +16,7 @@ import pytest
 from engine.buffers import (
     Batch,
     FrameStorage,
-    Memory,
+    HostMemory,
     NothingToSample,
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -61,7 +61,7 @@ def frames_of(lanes: np.ndarray, entries: np.ndarray, starts: np.ndarray, writer
     return np.tile(numbers, SHAPE[0] * SHAPE[1] // 8 // NUMBERS).view(np.uint8).reshape(lanes.size, *SHAPE)
 
 
-def shared_replay(memory: Memory, kind: type[ReplayBuffer] = PrioritizedReplayBuffer) -> ReplayBuffer:
+def shared_replay(memory: HostMemory, kind: type[ReplayBuffer] = PrioritizedReplayBuffer) -> ReplayBuffer:
     return kind(
         ReplayShape(WRITERS * LANES, CAPACITY, SHAPE, STACK, N_STEP), gamma=GAMMA, memory=memory, reuse_batches=True
     )
