@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
 import numpy as np
@@ -101,18 +101,6 @@ class _Results:
         self.masks, self.final_masks = (each.view(np.bool_).reshape(lanes, -1) for each in of_masks)
 
 
-class Stepped(NamedTuple):
-    """What a step of a lane yields besides frames and masks: see `engine.games.gym.lane.Moved`."""
-
-    reward: float
-    terminated: bool
-    truncated: bool
-    own_steps: int
-    life_lost: bool
-    failed: bool
-    success: bool
-
-
 class Part:
     """Some of the lanes, in one place."""
 
@@ -141,8 +129,9 @@ class Part:
         if self._masked:
             self._results.masks[number] = mask
 
-    def step(self, actions: list[int], rests: list[bool], last: list[bool]) -> list[Stepped]:
-        """A step of each lane that does not rest; a new episode begins where it has ended one that is not the last."""
+    def step(self, actions: list[int], rests: list[bool], last: list[bool]) -> list[tuple[Any, ...]]:
+        """A step of each lane that does not rest; a new episode begins where it has ended one that is not the last.
+        Returns what `Moved` has behind frame and mask."""
         results, found = self._results, []
         for number, lane, action, rest, is_last in zip(self._numbers, self.lanes, actions, rests, last, strict=True):
             moved = lane.rest() if rest else lane.step(action)
@@ -151,7 +140,7 @@ class Part:
                 results.masks[number] = results.final_masks[number] = moved.mask
             if (moved.terminated or moved.truncated) and not (is_last and not moved.failed):
                 self._begin(number, lane)
-            found.append(Stepped(moved.reward, *moved[3:]))
+            found.append(moved[2:])
         return found
 
     def picture(self, place: int, largest: NDArray[np.float32] | None) -> NDArray[np.uint8]:
@@ -202,21 +191,9 @@ class _Watch:
         self._closed.set()
 
 
-class Place(Protocol):
-    """Where a part of the lanes is. Calls of several places last at the same time, if the way permits it."""
-
-    def send(self, name: str, *arguments: Any) -> None:
-        """Begin a call of one of the part's methods."""
-
-    def receive(self) -> Any:
-        """Its result. Raises what it has raised."""
-
-    def close(self) -> None:
-        """Close the lanes."""
-
-
 class Here:
-    """This thread."""
+    """This thread. In every place, `send` begins a call of one of the part's methods, and `receive` returns its result, or
+    raises what it has raised. Calls of several places last at the same time, if the way permits it."""
 
     def __init__(self, part: Part) -> None:
         self._part, self._answer = part, None
@@ -319,6 +296,9 @@ class InProcess:
             self._pipe.close()
             self._process.kill()
             self._process.wait()
+
+
+Place = Here | InThread | InProcess
 
 
 def places(
