@@ -165,32 +165,23 @@ def _next_draw(book: Any) -> Any:
     return rules.draw(book[rules.STREAM], count)
 
 
+# `machine`: what runs a frame, its canvas, and the cartridge. `game`: a lane's book, its state and memory, and those
+# before its last frame.
 @helper
-def _run(
-    run_frame: Any,
-    state: Any,
-    memory: Any,
-    last_state: Any,
-    last_memory: Any,
-    book: Any,
-    canvas: Any,
-    rom: Any,
-    held: Any,
-    kind: Any,
-) -> None:
+def _run(machine: Any, game: Any, held: Any, kind: Any) -> None:
     """Run one frame; save the state before it, so that it can be run again."""
+    (run_frame, canvas, rom), (book, state, memory, last_state, last_memory) = machine, game
     remember(state, memory, last_state, last_memory)
     run_frame(state, memory, canvas, rom, held, kind)
     book[rules.FRAMES] += 1
 
 
 @helper
-def _restart(
-    run_frame: Any, book: Any, state: Any, memory: Any, last_state: Any, last_memory: Any, out: Any, options: Any,
-    rom: Any, start_states: Any, start_memories: Any, start_choices: Any, spans: Any, canvas: Any,
-) -> None:  # fmt: skip
+def _restart(machine: Any, game: Any, starts: Any, start_choices: Any, options: Any, spans: Any, out: Any) -> None:
     """Begin an episode: load a start state, run `noop_min` to `noop_max` no-op frames and one that draws the screen; in
     a random phase also a part of a frame first."""
+    (_run_frame, canvas, _rom), (book, state, memory, _last_state, _last_memory) = machine, game
+    start_states, start_memories = starts
     start = start_choices[_next_draw(book) % start_choices.shape[0]]
     frames = 1 + options[_NOOP_MIN] + _next_draw(book) % options[_STARTS]
     book[rules.START] = start
@@ -204,28 +195,18 @@ def _restart(
         usual = state[POSITION] // 3
         end = rules.phase_end(memory, usual, options[_USUAL_ENDS], _next_draw(book))
         shorten_frame(state, (end - usual) % FRAME_CYCLES)
-        kind = np.int64(DRAW_NOTHING)
-        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
+        _run(machine, game, np.int64(0), np.int64(DRAW_NOTHING))
     for frame in range(frames):
         kind = options[_DRAW] if frame == frames - 1 else np.int64(DRAW_NOTHING)
-        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), kind)
+        _run(machine, game, np.int64(0), kind)
     reduce_screen(canvas, spans[0], spans[1], out)
     rules.begin_episode(memory, book)
 
 
 @helper
-def _skip_scenes(
-    run_frame: Any,
-    book: Any,
-    state: Any,
-    memory: Any,
-    last_state: Any,
-    last_memory: Any,
-    options: Any,
-    rom: Any,
-    canvas: Any,
-) -> Any:
+def _skip_scenes(machine: Any, game: Any, options: Any) -> Any:
     """Run the frames in which the player has no control; returns their number, MAX_SCENE_FRAMES if it never ends."""
+    book, _state, memory, _last_state, _last_memory = game
     book[rules.PHASE] = 0
     for frames in range(rules.MAX_SCENE_FRAMES):
         wanted = rules.next_scene(memory, book, options[_WHOLE_GAME] != 0)
@@ -237,7 +218,7 @@ def _skip_scenes(
             memory[rules.PRELEVEL_TIMER] = 0
         if not wanted & rules.RUN_FRAME:
             return frames
-        _run(run_frame, state, memory, last_state, last_memory, book, canvas, rom, np.int64(0), np.int64(DRAW_NOTHING))
+        _run(machine, game, np.int64(0), np.int64(DRAW_NOTHING))
     return rules.MAX_SCENE_FRAMES
 
 
@@ -259,6 +240,7 @@ def play_lanes(
     """
     run_frame = frame_function(frame_address)
     canvas, again_state, again_memory = scratch
+    machine, starts = (run_frame, canvas, rom), (start_states, start_memories)
     whole_game = options[_WHOLE_GAME] != 0
     for _ in range(frames.shape[0]):
         lane = claim(taken)
@@ -268,12 +250,10 @@ def play_lanes(
             continue
         book, state, memory = books[lane], states[lane], memories[lane]
         last_state, last_memory = last_states[lane], last_memories[lane]
+        game = (book, state, memory, last_state, last_memory)
         rules.begin_step(book)
         if only_begin:
-            _restart(
-                run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                start_memories, start_choices[lane], spans, canvas,
-            )  # fmt: skip
+            _restart(machine, game, starts, start_choices[lane], options, spans, frames[lane])
             continue
         held = book[rules.BUTTONS]
         drawn = False
@@ -284,17 +264,14 @@ def play_lanes(
                 held = np.int64(buttons[lane])
             drawn = frame == options[_FRAME_SKIP] - 1
             last_buttons = rules.first_buttons(memory, held, options[_STROKES]) if frame == 0 else held
-            _run(
-                run_frame, state, memory, last_state, last_memory, book, canvas, rom, last_buttons,
-                options[_DRAW] if drawn else np.int64(DRAW_NOTHING),
-            )  # fmt: skip
+            _run(machine, game, last_buttons, options[_DRAW] if drawn else np.int64(DRAW_NOTHING))
             rules.observe(memory, book, whole_game, options[_ENDS_AT_LOOPS] != 0)
             if drawn or book[rules.DONE]:
                 rules.read_info(memory, infos[lane])
             if book[rules.DONE]:
                 break
             if book[rules.STALLED] < rules.STUCK:
-                skipped = _skip_scenes(run_frame, book, state, memory, last_state, last_memory, options, rom, canvas)
+                skipped = _skip_scenes(machine, game, options)
                 if skipped > 0:
                     drawn = False
                     last_buttons = np.int64(0)
@@ -323,7 +300,4 @@ def play_lanes(
             for i in range(frames.shape[1]):
                 final_frames[lane, i] = frames[lane, i]
             if options[_RESTART]:
-                _restart(
-                    run_frame, book, state, memory, last_state, last_memory, frames[lane], options, rom, start_states,
-                    start_memories, start_choices[lane], spans, canvas,
-                )  # fmt: skip
+                _restart(machine, game, starts, start_choices[lane], options, spans, frames[lane])
