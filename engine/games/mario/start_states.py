@@ -9,7 +9,7 @@ many episodes ended lately are drawn more often.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,15 +43,6 @@ class _Lane:
     age: int = 0
 
 
-@dataclass
-class _Places:
-    """The stored states: row i is start state `first + i` of the stepper. The key of a state that a lane reached is its
-    place; that of a state of a way is ~place, which is negative."""
-
-    keys: list[int] = field(default_factory=list)
-    states: list[bytes] = field(default_factory=list)
-
-
 class StartStates:
     """Collects start states from the lanes of a console, and lets a share of the episodes of its stepper begin there.
 
@@ -69,7 +60,9 @@ class StartStates:
         self._reached, self._guided = reached, guided
         self._true_starts = list(range(first))
         self._lanes = [_Lane() for _ in range(console.lanes)]
-        self._places = _Places()
+        self._places = dict[int, bytes]()
+        """The stored states, by place; by ~place, which is negative, those of a way. The i-th one is start state
+        `first + i` of the stepper."""
         self._deaths = np.full(_DEATHS, _NOWHERE, np.int64)
         self._died = self._steps = 0
 
@@ -81,7 +74,7 @@ class StartStates:
     @property
     def has_ways(self) -> bool:
         """Whether states of ways are stored."""
-        return any(key < 0 for key in self._places.keys)
+        return any(key < 0 for key in self._places)
 
     def add_ways(self, states: Mapping[int, bytes]) -> None:
         """Store states of ways to the flag, by place (`place_of`)."""
@@ -112,22 +105,15 @@ class StartStates:
             self._draw()
 
     def _store(self, key: int, state: bytes) -> None:
-        """Store a state instead of the older one with its key."""
-        if key in self._places.keys:
-            row = self._places.keys.index(key)
-            self._places.states[row] = state
-        elif sum((other < 0) == (key < 0) for other in self._places.keys) < CAPACITY:
-            row = len(self._places.keys)
-            self._places.keys.append(key)
-            self._places.states.append(state)
-        else:
-            return
-        self._stepper.set_start(self._first + row, state)
+        """Store a state instead of the older one with its key, if there is one, or else if there is room."""
+        if key in self._places or sum((other < 0) == (key < 0) for other in self._places) < CAPACITY:
+            self._places[key] = state
+            self._stepper.set_start(self._first + [*self._places].index(key), state)
 
     def _draw(self) -> None:
         """Choose the start states of the next episodes."""
         starts = self._true_starts * -(-_DRAWN // len(self._true_starts))
-        keys = np.array(self._places.keys, np.int64)
+        keys = np.array([*self._places], np.int64)
         random = np.random.default_rng((self._seed, self._steps))
         kinds = ((self._reached, np.flatnonzero(keys >= 0)), (self._guided, np.flatnonzero(keys < 0)))
         stored = [(share, rows) for share, rows in kinds if share and rows.size]
@@ -148,8 +134,8 @@ class StartStates:
     def state(self) -> dict[str, NDArray[Any]]:
         """The state for a checkpoint."""
         return {
-            "start_places": np.array(self._places.keys, np.int64),
-            "start_states": _bytes(self._places.states),
+            "start_places": np.array([*self._places], np.int64),
+            "start_states": _bytes([*self._places.values()]),
             "start_counts": np.array([self._died, self._steps], np.int64),
             "start_deaths": self._deaths.copy(),
             "start_lanes": np.array([[lane.place, lane.candidate_place, lane.age] for lane in self._lanes], np.int64),
@@ -177,7 +163,7 @@ class StartStates:
         check_numbers("start_choices", choices, 0, first + len(places) - 1)
         if not choices.size:
             raise ValueError("start_choices is empty")
-        self._places = _Places()
+        self._places.clear()
         for place, saved in zip(places, states, strict=True):
             self._store(place, saved)
         self._died, self._steps = counts.tolist()

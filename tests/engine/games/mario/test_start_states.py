@@ -120,16 +120,16 @@ def test_saved_lanes_continue_with_another_share_of_halfway_starts(before: float
     env.reset()
     play(env, 400)
     own, saved = env._own_starts, env.state()
-    assert own is not None and own._places.keys
+    assert own is not None and own._places
     if not before:
         del saved["true_starts"]  # as in earlier versions
     again = lanes(task=dataclasses.replace(TASK, halfway_starts=after))
     again.load_state(saved)
     continued = again._own_starts
-    assert continued is not None and continued._places == own._places
+    assert continued is not None and [*continued._places.items()] == [*own._places.items()]
     assert np.array_equal(env.book[:, rules.START] < env._true_starts, again.book[:, rules.START] < again._true_starts)
     play(again, 100)
-    assert again._stepper.start_choices.max() < again._true_starts + len(continued._places.keys)
+    assert again._stepper.start_choices.max() < again._true_starts + len(continued._places)
 
 
 def test_states_before_places_where_many_die_are_drawn_more_often() -> None:
@@ -138,7 +138,7 @@ def test_states_before_places_where_many_die_are_drawn_more_often() -> None:
     play(env, 400)
     own = env._own_starts
     assert own is not None
-    places = own._places.keys
+    places = [*own._places]
     hard = sorted(places)[len(places) // 2]
     own._deaths[:], own._died = hard, own._deaths.size
     weights = dict(zip(places, own._weights(np.array(places)).tolist(), strict=True))
@@ -168,7 +168,7 @@ def test_episodes_begin_on_a_way_and_where_earlier_ones_were_as_often_as_asked(g
     env = on_a_way(guided, reached)
     own = env._own_starts
     assert own is not None
-    choices, keys = env._stepper.start_choices[0], [0, *own._places.keys]  # the stage's own start is the first
+    choices, keys = env._stepper.start_choices[0], [0, *own._places]  # the stage's own start is the first
     on_way = np.array([keys[choice] < 0 for choice in choices])
     assert np.isclose(on_way.mean(), guided, atol=0.02)
     assert np.isclose((choices == 0).mean(), 1 - guided - reached, atol=0.02)
@@ -192,7 +192,7 @@ def test_saved_lanes_continue_on_a_way() -> None:
     play(without, 16)
     own = without._own_starts
     assert own is not None
-    ways = {1 + row for row, key in enumerate(own._places.keys) if key < 0}
+    ways = {1 + row for row, key in enumerate(own._places) if key < 0}
     assert ways and not ways & set(without._stepper.start_choices[0].tolist())
 
 
