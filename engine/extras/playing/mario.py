@@ -20,21 +20,11 @@ from engine.envs.lanes import FrameStack
 from engine.envs.played_game import PersonControls
 from engine.errors import UserError
 from engine.evaluation.policy import load_policy
+from engine.games.mario import rules
 from engine.games.mario.actions import WITHOUT_HALFWAY, action_buttons, has_halfway, stages_of
 from engine.games.mario.factory import task_of_policy
 from engine.games.mario.lanes import MarioLanes
 from engine.games.mario.options import MarioOptions
-from engine.games.mario.rules import (
-    INFO_NAMES,
-    INFO_STAGE,
-    INFO_WORLD,
-    LIVES,
-    STAGE,
-    STATUS_NAMES,
-    WORLD,
-    first_buttons,
-    read_info,
-)
 from engine.games.mario.task import MarioTask
 from engine.protocol.outcome import Conditions
 from engine.runs.checkpoints import policy_metadata
@@ -147,7 +137,7 @@ def facts(info: Mapping[str, int]) -> dict[str, int | str]:
         "score": info["score"],
         "coins": info["coins"],
         "lives": (info["life"] + 1) % 256,  # the console counts those in reserve, and -1 is none
-        "": STATUS_NAMES[info["status"]],
+        "": rules.STATUS_NAMES[info["status"]],
     }
 
 
@@ -173,7 +163,7 @@ class MarioGame:
 
     @property
     def place(self) -> str:
-        return f"{self._info[INFO_WORLD]}-{self._info[INFO_STAGE]}"
+        return f"{self._info[rules.INFO_WORLD]}-{self._info[rules.INFO_STAGE]}"
 
     @property
     def may_pause(self) -> bool:
@@ -194,8 +184,8 @@ class MarioGame:
         self._enter()
         self._stack = FrameStack(self._seen(frames), self._lanes.spec.stack)
         self._ticks = 0
-        self._info = np.empty(len(INFO_NAMES), np.int64)
-        read_info(self._lanes.emulator.ram[0], self._info)
+        self._info = np.empty(len(rules.INFO_NAMES), np.int64)
+        rules.read_info(self._lanes.emulator.ram[0], self._info)
 
     def tick(self) -> EpisodeRecord | None:
         hold, is_first = self._player.hold, self._ticks % self._player.hold == 0
@@ -203,7 +193,7 @@ class MarioGame:
             self._player.choose(self._stack.obs)
         pressed = self._player.buttons()
         if is_first:
-            pressed = first_buttons(self._lanes.emulator.ram[0], pressed, self._player.swim_strokes)
+            pressed = rules.first_buttons(self._lanes.emulator.ram[0], pressed, self._player.swim_strokes)
         step = self._lanes.step_buttons(np.array([pressed], np.uint8))
         self._info = step.info[0]
         self._ticks += 1
@@ -218,10 +208,10 @@ class MarioGame:
     def _enter(self) -> None:
         """Tell the player if a stage begins, also again after a lost life; not if a life was won."""
         ram = self._lanes.emulator.ram[0]
-        (*before, had), (*stage, lives) = self._attempt, map(int, ram[[WORLD, STAGE, LIVES]])
+        (*before, had), (*stage, lives) = self._attempt, map(int, ram[[rules.WORLD, rules.STAGE, rules.LIVES]])
         self._attempt = [*stage, lives]
         if stage != before or (lives != had and (lives - had) % 256 != 1):
-            self._player.enter(f"{ram[WORLD] + 1}-{ram[STAGE] + 1}")
+            self._player.enter(f"{ram[rules.WORLD] + 1}-{ram[rules.STAGE] + 1}")
 
     def _seen(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The lanes' frames as the player sees them."""
@@ -232,7 +222,7 @@ class MarioGame:
         return self._lanes.screen(0)
 
     def facts(self) -> dict[str, int | str]:
-        return facts(dict(zip(INFO_NAMES, self._info.tolist(), strict=True)))
+        return facts(dict(zip(rules.INFO_NAMES, self._info.tolist(), strict=True)))
 
     def thought(self) -> None: ...
 
