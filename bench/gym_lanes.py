@@ -27,7 +27,7 @@ from rich.table import Table
 from bench.turns import Contestant
 from engine.config.reading import make_config
 from engine.games.gym.lanes import GymLanes
-from engine.games.gym.options import options_of
+from engine.games.gym.options import GymOptions
 from engine.games.gym.workers import HERE, Way, chosen_way
 from engine.runtime.threads import available_cores
 
@@ -88,7 +88,7 @@ def main() -> None:
     table = Table("environment", *ways, "auto", "sync", "async")
     for env in arguments.env:
         config = make_config({"game": f"gym:{env}"})
-        options = options_of(config)
+        options = GymOptions.of(config)
         ours = {name: GymLanes(options, config.spec, lanes, seed=0, way=way) for name, way in ways.items()}
         vectors = {mode: gymnasium.make_vec(env, num_envs=lanes, vectorization_mode=mode) for mode in ("sync", "async")}
         for each in ours.values():

@@ -20,7 +20,7 @@ from engine.config.game import own_options
 from engine.config.reading import config_of_policy
 from engine.evaluation.policy import greedy_act, load_policy
 from engine.games.gym.observations import Observations
-from engine.games.gym.options import options_of, view_of
+from engine.games.gym.options import GymOptions, view_of
 from engine.games.gym.spaces import parsed
 from engine.runs.checkpoints import POLICY_FILE, policy_metadata
 from tests.support.gym_envs import ROOM, Room
@@ -95,7 +95,7 @@ def test_an_exported_model_acts_as_the_policy_on_raw_observations(policy: Path) 
 def play_room(policy: Path) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
     """1,000 observations as the environment gives them, and the actions of the lanes' policy in them."""
     config = config_of_policy(policy_metadata(policy))
-    options = options_of(config)
+    options = GymOptions.of(config)
     reader = Observations(parsed(options.spaces), view_of(options))
     Room.observation_space.seed(0)
     raw = [

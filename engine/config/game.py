@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from engine.config.entry_points import installed
 from engine.protocol.outcome import Outcome
@@ -32,6 +32,12 @@ class GameOptions:
 
     choose_game: ClassVar[bool] = True
     """Whether options that only this game has choose it, where no `--game` is given."""
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Self:
+        """These options of a run of their game."""
+        assert isinstance(config.game_options, cls)
+        return config.game_options
 
 
 FrameDtype: TypeAlias = Literal["uint8", "float32"]

@@ -13,15 +13,7 @@ from engine.config.fields import ConfigError, must_be_one_of
 from engine.config.game import Game, Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.config.user_code import Question, answer
-from engine.games.gym.options import (
-    FALLBACK_STEPS,
-    MOST_WORKERS,
-    GymOptions,
-    View,
-    evaluation_limit,
-    options_of,
-    view_of,
-)
+from engine.games.gym.options import FALLBACK_STEPS, MOST_WORKERS, GymOptions, View, evaluation_limit, view_of
 from engine.games.gym.spaces import CARTPOLE, ask, asked_of, keys_of, label, parsed, speed_of
 from engine.protocol.outcome import Conditions, Goal, Outcome
 
@@ -216,7 +208,7 @@ class Gym(Game):
                 following.set(name, value, "env")
 
     def check(self, config: RunConfig) -> None:
-        options = options_of(config)
+        options = GymOptions.of(config)
         spaces = parsed(options.spaces)
         if spaces.asked != asked_of(config.values()):
             raise ConfigError("spaces", "must be those of its environment")
@@ -255,7 +247,7 @@ class Gym(Game):
             raise ConfigError("network", must_be_one_of(("auto", *fitting, "MODULE:CLASS"), options.network))
 
     def spec(self, config: RunConfig) -> Spec:
-        options = options_of(config)
+        options = GymOptions.of(config)
         spaces, view = parsed(options.spaces), view_of(options)
         return Spec(
             view.frame_shape,
@@ -269,17 +261,17 @@ class Gym(Game):
         )
 
     def action_names(self, config: RunConfig) -> list[str]:
-        return list(parsed(options_of(config).spaces).actions)
+        return list(parsed(GymOptions.of(config).spaces).actions)
 
     def network(self, config: RunConfig) -> str:
-        options = options_of(config)
+        options = GymOptions.of(config)
         return _fitting(view_of(options))[0] if options.network == "auto" else options.network
 
     def outcome_of(self, config: RunConfig) -> Outcome:
-        return _WITH_GOAL if parsed(options_of(config).spaces).succeeds else self.outcome
+        return _WITH_GOAL if parsed(GymOptions.of(config).spaces).succeeds else self.outcome
 
     def solved_at(self, config: RunConfig) -> float | None:
-        return parsed(options_of(config).spaces).threshold
+        return parsed(GymOptions.of(config).spaces).threshold
 
     def task_label(self, value: str) -> str:
         return label(value)
@@ -308,7 +300,7 @@ class Gym(Game):
         return feature("players", "playing a game")(self.name).of_policy(policy, known, conditions)
 
     def keys_of_person(self, config: RunConfig) -> PersonKeys:
-        options = options_of(config)
+        options = GymOptions.of(config)
         return keys_of(options.env, parsed(options.spaces)).person
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:

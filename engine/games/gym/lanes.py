@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from engine.config.game import Spec
 from engine.config.run_config import RunConfig
 from engine.envs.lanes import Frames, Lanes, VectorStep
-from engine.games.gym.options import GymOptions, evaluation_limit, options_of
+from engine.games.gym.options import GymOptions, evaluation_limit
 from engine.games.gym.spaces import label, parsed
 from engine.games.gym.workers import HERE, Way, chosen_way, places
 from engine.protocol.messages import Thought
@@ -137,7 +137,7 @@ def of_run(
     config: RunConfig, lanes: int, *, threads: int, seed: int, device: object = None, evaluation: bool = False
 ) -> GymLanes:
     """Make the lanes of a run; see `engine.envs.factory.MakeLanes`. Frames are arrays wherever the run learns."""
-    options = options_of(config)
+    options = GymOptions.of(config)
     if evaluation:  # as in `eval`, a lost life does not empty the frame stack
         options = dataclasses.replace(options, life_ends=False, max_episode_steps=evaluation_limit(options))
     way = chosen_way(options, lanes, threads)

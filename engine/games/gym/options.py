@@ -9,7 +9,6 @@ from typing import Literal
 
 from engine.config.fields import ConfigError, option
 from engine.config.game import GameOptions, rows_of_numbers
-from engine.config.run_config import RunConfig
 from engine.games.gym.spaces import CARTPOLE, SMALL, STEP_TIMEOUT_S, Spaces, parsed
 
 FALLBACK_STEPS = 108_000  # the frames of Machado et al. 2018 for Atari
@@ -152,12 +151,6 @@ class GymOptions(GameOptions):
     spaces: str = option(
         CARTPOLE, "environment", "what the environment has told of its spaces", hidden=True, roles=("task", "policy")
     )
-
-
-def options_of(config: RunConfig) -> GymOptions:
-    """The options of a run of a Gymnasium environment."""
-    assert isinstance(config.game_options, GymOptions)
-    return config.game_options
 
 
 def evaluation_limit(options: GymOptions) -> int | None:

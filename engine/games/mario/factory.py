@@ -10,7 +10,7 @@ from typing import Any
 from engine.config.run_config import RunConfig
 from engine.console.view import VIEWS
 from engine.games.mario.lanes import MarioLanes
-from engine.games.mario.options import options_of
+from engine.games.mario.options import MarioOptions
 from engine.games.mario.task import STALL_STEPS, MarioTask
 from engine.protocol.outcome import Conditions
 
@@ -24,7 +24,7 @@ def of_run(
     config: RunConfig, lanes: int, *, threads: int, seed: int, device: object = None, evaluation: bool = False
 ) -> MarioLanes:
     """Make the lanes of a run; see `engine.envs.factory.MakeLanes`. Frames are arrays wherever the run learns."""
-    options = options_of(config)
+    options = MarioOptions.of(config)
     task = make_eval_task(config) if evaluation else make_task(config)
     ends_at_loops = options.reward == "progress" and not evaluation and not task.whole_game
     usual_ends = 0.0 if evaluation else _USUAL_ENDS
@@ -73,7 +73,7 @@ def of_policy(
 
 def make_task(config: RunConfig) -> MarioTask:
     """The Mario task that a run trains on."""
-    options = options_of(config)
+    options = MarioOptions.of(config)
     return MarioTask(
         stage=options.stage,
         reward=options.reward,

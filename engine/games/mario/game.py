@@ -27,7 +27,7 @@ from engine.games.mario.actions import (
     stages_of,
     why_invalid,
 )
-from engine.games.mario.options import MOST_NOOPS, MOST_STORED, MarioOptions, options_of
+from engine.games.mario.options import MOST_NOOPS, MOST_STORED, MarioOptions
 from engine.protocol.outcome import Conditions, Goal, Outcome, Result
 
 if TYPE_CHECKING:
@@ -88,18 +88,18 @@ class Mario(Game):
         return {"advantage_learning": 0.5, "final_advantage_learning": 0.95, "sticky_frames": True}  # table
 
     def spec(self, config: RunConfig) -> Spec:
-        options = options_of(config)
+        options = MarioOptions.of(config)
         height, width = (int(side) for side in options.observation.removesuffix("-red").split("x"))
         return Spec((height, width), len(action_names(options.actions)), STACK, HOLD, masked=False)
 
     def action_names(self, config: RunConfig) -> list[str]:
-        return list(action_names(options_of(config).actions))
+        return list(action_names(MarioOptions.of(config).actions))
 
     def network(self, config: RunConfig) -> str:
-        return options_of(config).network
+        return MarioOptions.of(config).network
 
     def check(self, config: RunConfig) -> None:
-        options = options_of(config)
+        options = MarioOptions.of(config)
         if reason := why_invalid(options.actions):
             raise ConfigError("actions", reason)
         try:
@@ -136,9 +136,9 @@ class Mario(Game):
             )
 
     def check_files(self, config: RunConfig) -> None:
-        if options_of(config).guide:
+        if MarioOptions.of(config).guide:
             place_of_feature("guide", "--guide")
-        rom = options_of(config).rom
+        rom = MarioOptions.of(config).rom
         if rom is not None:
             from engine.console.cartridge import load_cartridge  # imports NumPy only if needed
 
@@ -150,17 +150,17 @@ class Mario(Game):
     def files(self, config: RunConfig) -> dict[str, bytes]:
         from engine.console.cartridge import read_cartridge
 
-        rom = options_of(config).rom
+        rom = MarioOptions.of(config).rom
         return {} if rom is None else {"rom": read_cartridge(Path(rom))}
 
     def tasks_of(self, value: str) -> tuple[str, ...]:
         return stages_of(value)
 
     def starts_slowly(self, config: RunConfig) -> bool:
-        return options_of(config).emulator == "nes-py"  # where the inputs that lead to a start are replayed
+        return MarioOptions.of(config).emulator == "nes-py"  # where the inputs that lead to a start are replayed
 
     def faster(self, config: RunConfig) -> Mapping[str, Any]:
-        return {} if options_of(config).emulator == MarioOptions.emulator else {"emulator": MarioOptions.emulator}
+        return {} if MarioOptions.of(config).emulator == MarioOptions.emulator else {"emulator": MarioOptions.emulator}
 
     def follow(self, following: Following) -> None:
         of = following.values
@@ -217,12 +217,12 @@ class Mario(Game):
         return most_similar(action, known)
 
     def policy_must_have(self, config: RunConfig) -> Mapping[str, Any]:
-        return {"actions": self.action_names(config), "observation": options_of(config).observation}
+        return {"actions": self.action_names(config), "observation": MarioOptions.of(config).observation}
 
     def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
         from engine.games.mario.curriculum import StageCurriculum
 
-        options = options_of(config)
+        options = MarioOptions.of(config)
         if not options.curriculum:
             return None
         return StageCurriculum(
@@ -232,7 +232,7 @@ class Mario(Game):
     def begin_on_ways(
         self, config: RunConfig, lanes: Lanes, *, stopped: Callable[[], bool], log: Callable[[str], object]
     ) -> None:
-        if options_of(config).guide:
+        if MarioOptions.of(config).guide:
             feature("guide", "--guide")(config, lanes, stopped=stopped, log=log)
 
     def fresh(self, config: RunConfig) -> Fresh | None:
@@ -240,7 +240,7 @@ class Mario(Game):
         or phases still make episodes that differ."""
         conditions = self.eval_conditions(config)
         is_random = conditions.epsilon > 0 or conditions.sticky_actions > 0 or conditions.random_phase
-        first = max(options_of(config).noop_max, conditions.noop_max) + 1
+        first = max(MarioOptions.of(config).noop_max, conditions.noop_max) + 1
         if first > MOST_NOOPS:
             return Fresh(config) if is_random else None
         fresh = config.changed(eval_noop_min=first, eval_noop_max=MOST_NOOPS)
@@ -249,7 +249,7 @@ class Mario(Game):
         return Fresh(fresh, f"{first} to {MOST_NOOPS} no-ops", None if is_random else starts)
 
     def eval_conditions(self, config: RunConfig) -> Conditions:
-        options = options_of(config)
+        options = MarioOptions.of(config)
         return Conditions(
             noop_min=options.eval_noop_min,
             noop_max=options.noop_max if options.eval_noop_max is None else options.eval_noop_max,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from engine.config.fields import option
 from engine.config.game import GameOptions
-from engine.config.run_config import RunConfig
 from engine.games.mario.actions import ACTION_SETS, RANDOM_STAGES, STAGES, WHOLE_GAME
 
 MOST_NOOPS = 255
@@ -164,9 +163,3 @@ class MarioOptions(GameOptions):
         high=0.99,
         roles=("evaluation",),
     )
-
-
-def options_of(config: RunConfig) -> MarioOptions:
-    """Mario's options of a run of Mario."""
-    assert isinstance(config.game_options, MarioOptions)
-    return config.game_options

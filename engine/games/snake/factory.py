@@ -11,7 +11,7 @@ import torch
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import size_of
 from engine.games.boards.lanes import BoardLanes
-from engine.games.snake.options import options_of
+from engine.games.snake.options import SnakeOptions
 from engine.games.snake.rules import SnakeLanes
 from engine.games.snake.viewer import SnakeViewer
 
@@ -26,7 +26,7 @@ def of_run(
     evaluation: bool = False,
 ) -> BoardLanes:
     """Make the lanes of a run; see `engine.envs.factory.MakeLanes`."""
-    options = options_of(config)
+    options = SnakeOptions.of(config)
     in_training: dict[str, Any] = (
         {} if evaluation else {"late_starts": options.late_starts, "step_penalty": options.step_penalty}
     )

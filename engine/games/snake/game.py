@@ -9,7 +9,7 @@ from engine.config.capabilities import MOVE_KEYS, CommandOption, PersonKeys
 from engine.config.game import Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
-from engine.games.snake.options import PLANES, SnakeOptions, options_of
+from engine.games.snake.options import PLANES, SnakeOptions
 from engine.protocol.outcome import Goal, Outcome, Result
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ class Snake(BoardGame):
         }
 
     def spec(self, config: RunConfig) -> Spec:
-        width, height = size_of(options_of(config).board)
+        width, height = size_of(SnakeOptions.of(config).board)
         return Spec((PLANES, height, width), len(_MOVES), stack=1, hold=1, masked=False)
 
     def action_names(self, config: RunConfig) -> list[str]:
         return list(_MOVES)
 
     def network(self, config: RunConfig) -> str:
-        return "paths" if options_of(config).paths else "grid"
+        return "paths" if SnakeOptions.of(config).paths else "grid"
 
     def lanes_of_policy(
         self, metadata: Mapping[str, Any], lanes: int, *, threads: int, seed: int, **others: Any

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from engine.config.fields import option
 from engine.config.game import GameOptions
-from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BOARD_HELP
 
 PLANES = 5
@@ -50,9 +49,3 @@ class SnakeOptions(GameOptions):
         "show the network the board from the head, and how soon each move lets the snake reach each cell",
         roles=("network",),
     )
-
-
-def options_of(config: RunConfig) -> SnakeOptions:
-    """Snake's options of a run of Snake."""
-    assert isinstance(config.game_options, SnakeOptions)
-    return config.game_options

@@ -12,7 +12,7 @@ from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import size_of
 from engine.games.boards.lanes import BoardLanes
 from engine.games.tetris.curriculum import FINAL_SHAPING, shaping
-from engine.games.tetris.options import options_of
+from engine.games.tetris.options import TetrisOptions
 from engine.games.tetris.rules import TetrisLanes, gains
 from engine.games.tetris.viewer import TetrisViewer
 
@@ -77,14 +77,14 @@ def make(
 
 def scaled_gains(config: RunConfig) -> list[float]:
     """The reward of a placement that clears 0 to 4 lines, as the agent sees it."""
-    options = options_of(config)
+    options = TetrisOptions.of(config)
     return [gain * _SCALES[options.reward] for gain in gains(options.reward, size_of(options.board)[0])]
 
 
 def scaled_costs(config: RunConfig) -> list[float]:
     """Return what a unit of a board's height, holes and bumpiness costs in the last phase of a curriculum, as the agent
     sees it; zeros without a curriculum."""
-    options = options_of(config)
+    options = TetrisOptions.of(config)
     nothing, line, *_ = scaled_gains(config)
     width, _ = size_of(options.board)
     return [options.curriculum * weight * (line - nothing) / width for weight in FINAL_SHAPING]

@@ -10,7 +10,7 @@ from engine.config.features import feature
 from engine.config.game import Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
-from engine.games.tetris.options import PLANES, TetrisOptions, options_of
+from engine.games.tetris.options import PLANES, TetrisOptions
 from engine.protocol.outcome import Conditions, Outcome, Result
 
 if TYPE_CHECKING:
@@ -88,16 +88,16 @@ class Tetris(BoardGame):
         }
 
     def spec(self, config: RunConfig) -> Spec:
-        options = options_of(config)
+        options = TetrisOptions.of(config)
         width, height = size_of(options.board)
         return Spec((PLANES + options.next_piece, height, width), _ROTATIONS * width, stack=1, hold=1, masked=True)
 
     def action_names(self, config: RunConfig) -> list[str]:
-        width, _ = size_of(options_of(config).board)
+        width, _ = size_of(TetrisOptions.of(config).board)
         return [f"{90 * turn}° col {column}" for turn in range(_ROTATIONS) for column in range(1, width + 1)]
 
     def network(self, config: RunConfig) -> str:
-        return "afterstates" if options_of(config).afterstates else "columns"
+        return "afterstates" if TetrisOptions.of(config).afterstates else "columns"
 
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
@@ -119,10 +119,10 @@ class Tetris(BoardGame):
             network.set_rewards(factory.scaled_gains(config), config.gamma, factory.scaled_costs(config))
 
     def keeps_gamma(self, config: RunConfig) -> bool:
-        return options_of(config).curriculum
+        return TetrisOptions.of(config).curriculum
 
     def make_curriculum(self, config: RunConfig, begin: int) -> Curriculum | None:
         from engine.games.tetris.curriculum import RewardCurriculum
 
-        options = options_of(config)
+        options = TetrisOptions.of(config)
         return RewardCurriculum(options.curriculum_steps, begin) if options.curriculum else None

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from engine.config.fields import option
 from engine.config.game import GameOptions
-from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BOARD_HELP
 
 FILLED, REACHED, PIECE, MASKS, NEXT = range(5)
@@ -64,9 +63,3 @@ class TetrisOptions(GameOptions):
         "value a placement by its reward and the board that it leaves, rather than from board and piece",
         roles=("network",),
     )
-
-
-def options_of(config: RunConfig) -> TetrisOptions:
-    """Tetris' options of a run of Tetris."""
-    assert isinstance(config.game_options, TetrisOptions)
-    return config.game_options

@@ -32,7 +32,7 @@ from engine.games.mario import rules
 from engine.games.mario.actions import STAGES, stages_of
 from engine.games.mario.factory import make_task
 from engine.games.mario.lanes import LaneState, MarioLanes
-from engine.games.mario.options import options_of
+from engine.games.mario.options import MarioOptions
 from engine.games.mario.start_states import place_of
 from engine.games.mario.task import MarioTask
 from engine.runtime.files import private_folder, write_if_possible
@@ -287,7 +287,7 @@ def begin_on_ways(
     assert isinstance(lanes, MarioLanes)
     if lanes.has_ways:
         return
-    options = options_of(config)
+    options = MarioOptions.of(config)
     # from one start: the run itself learns what the others need
     task = dataclasses.replace(make_task(config), noop_max=0, random_phase=False, halfway_starts=0.0, sticky=0.0)
     rom = None if options.rom is None else Path(options.rom)

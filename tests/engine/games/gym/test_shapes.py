@@ -34,7 +34,7 @@ from engine.config.run_config import RunConfig
 from engine.errors import UserError
 from engine.games.gym.environment import check_unchanged, legal_actions, named_action, observed, sizes_of
 from engine.games.gym.observations import Observations
-from engine.games.gym.options import options_of, view_of
+from engine.games.gym.options import GymOptions, view_of
 from engine.games.gym.spaces import Spaces, parsed
 from tests.support.gym_envs import ROOM
 from tests.support.program import json_lines, run_program
@@ -48,7 +48,7 @@ def config_of(space: Any, **options: Any) -> RunConfig:
 
 
 def reader_of(config: RunConfig) -> tuple[Spaces, Observations]:
-    options = options_of(config)
+    options = GymOptions.of(config)
     return parsed(options.spaces), Observations(parsed(options.spaces), view_of(options))
 
 
@@ -144,11 +144,11 @@ def test_images_of_every_kind_become_frames(space: Any, frame: tuple[int, ...], 
 
 def test_the_images_of_earlier_runs_stay_as_they_are() -> None:
     config = config_of(Box(0, 255, (256, 341, 4), np.uint8))
-    old = options_of(config).spaces.replace('"resizes_all":true', '"resizes_all":false')
+    old = GymOptions.of(config).spaces.replace('"resizes_all":true', '"resizes_all":false')
     assert config.changed(spaces=old).spec.frame_shape == (4, 256, 341)
     gray = gymnasium.make("CartPole-v1")
     gray.observation_space = Box(0, 1, (10, 9), np.float32)
-    spaces = parsed(options_of(make_config({"game": "gym"})).spaces)
+    spaces = parsed(GymOptions.of(make_config({"game": "gym"})).spaces)
     check_unchanged("", gray, msgspec.structs.replace(spaces, shape=(90,)))  # was a vector
 
 
@@ -209,7 +209,7 @@ def test_observations_without_a_fixed_shape_are_refused_in_a_line(space: Space[A
 def test_every_combination_is_an_action(space: Any) -> None:
     sizes, firsts = sizes_of(space) or ((), ())
     count = int(np.prod(sizes))
-    spaces = parsed(options_of(make_config({"game": "gym"})).spaces)
+    spaces = parsed(GymOptions.of(make_config({"game": "gym"})).spaces)
     spaces = msgspec.structs.replace(
         spaces, actions=tuple(map(str, range(count))), action_sizes=sizes, action_firsts=firsts
     )

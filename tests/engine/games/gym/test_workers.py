@@ -17,7 +17,7 @@ import pytest
 from engine.config.fields import ConfigError
 from engine.config.reading import make_config
 from engine.games.gym.lanes import GymLanes
-from engine.games.gym.options import options_of
+from engine.games.gym.options import GymOptions
 from engine.games.gym.spaces import CARTPOLE, ask, parsed, speed_of
 from engine.games.gym.workers import HERE, InProcess, Way, chosen_way
 from engine.protocol.framing import HopelessError
@@ -32,7 +32,7 @@ WAYS = [HERE, Way("threads", 3), Way("processes", 2)]
 
 def lanes_in(way: Way, game: str, lanes: int = 5, **options: Any) -> GymLanes:
     config = make_config({"game": game, **options})
-    return GymLanes(options_of(config), config.spec, lanes, seed=3, way=way)
+    return GymLanes(GymOptions.of(config), config.spec, lanes, seed=3, way=way)
 
 
 def played(way: Way, game: str, **options: Any) -> list[Any]:
@@ -89,9 +89,9 @@ def test_bits_do_not_depend_on_where_lanes_are_stepped(game: str, options: dict[
 )
 def test_a_measured_start_chooses_the_way(speed: str, cores: int, way: Way) -> None:
     config = make_config({"game": "gym", "spaces": CARTPOLE, "env_speed": speed})
-    assert chosen_way(options_of(config), 16, cores) == way
+    assert chosen_way(GymOptions.of(config), 16, cores) == way
     for given, expected in (("none", HERE), ("threads", Way("threads", 16)), ("3", Way("processes", 3))):
-        assert chosen_way(options_of(config.changed(env_workers=given)), 16, cores) == expected
+        assert chosen_way(GymOptions.of(config.changed(env_workers=given)), 16, cores) == expected
 
 
 def test_environments_are_measured_before_the_run() -> None:
@@ -202,5 +202,5 @@ input()
 def test_a_run_keeps_what_was_measured() -> None:
     asked = {"game": SLOW, "env_args": '{"step": 0.003}'}
     first = make_config(asked)
-    assert options_of(make_config(first.options())).env_speed == options_of(first).env_speed != "{}"
-    assert parsed(options_of(first).spaces).shape == (1,)
+    assert GymOptions.of(make_config(first.options())).env_speed == GymOptions.of(first).env_speed != "{}"
+    assert parsed(GymOptions.of(first).spaces).shape == (1,)
