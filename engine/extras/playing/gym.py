@@ -11,7 +11,7 @@ from engine.config.reading import make_config
 from engine.envs.lanes import Lanes
 from engine.envs.played_game import PersonControls
 from engine.extras.playing.stepped_game import PersonPlayer, SteppedGame, game_of_person, game_of_policy
-from engine.games.gym.options import options_of
+from engine.games.gym.options import GymOptions
 from engine.games.gym.spaces import EnvironmentKeys, keys_of, parsed
 from engine.protocol.outcome import Conditions
 
@@ -48,7 +48,7 @@ def of_policy(policy: Path, metadata: Mapping[str, Any], conditions: Conditions)
 
 def of_person(game: Game, controls: PersonControls, **options: Any) -> SteppedGame:
     """The game of a person, with these options of the game."""
-    chosen = options_of(make_config({"game": game.name, **options}))
+    chosen = GymOptions.of(make_config({"game": game.name, **options}))
     spaces = parsed(chosen.spaces)
     keys = keys_of(chosen.env, spaces)
     return game_of_person(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,28 +13,10 @@ from torch import Tensor
 
 from engine.config.game import Spec
 from engine.envs.lanes import Frames, Lanes, VectorStep
-from engine.games.boards.tensor_lanes import TensorStep
+from engine.games.boards.tensor_lanes import TensorLanes
 from engine.games.boards.viewers import Viewer, Viewers
 from engine.protocol.messages import Thought
 from engine.runtime.devices import GraphedCall
-
-
-class Board(Protocol):
-    """The common interface of `SnakeLanes` and `TetrisLanes`."""
-
-    lanes: int
-    actions: int
-    frame_shape: tuple[int, int, int]
-    device: torch.device
-
-    @property
-    def generators(self) -> Sequence[torch.Generator]: ...
-    @property
-    def masks(self) -> Tensor: ...
-    def reset(self) -> Tensor: ...
-    def step(self, actions: Tensor) -> TensorStep: ...
-    def state(self) -> dict[str, Tensor]: ...
-    def load_state(self, state: dict[str, Tensor]) -> None: ...
 
 
 class BoardLanes(Lanes):
@@ -56,7 +38,7 @@ class BoardLanes(Lanes):
 
     def __init__(
         self,
-        board: Board,
+        board: TensorLanes,
         *,
         masked: bool,
         reward_scale: float,

@@ -75,14 +75,20 @@ class TensorStep:
 
 
 class TensorLanes(ABC):
-    """Base class of the batched board games: random numbers, and saving and loading of state.
+    """Base class of the batched board games: their steps, random numbers, and saving and loading of state.
 
+    actions: number of actions.
+    frame_shape: (planes, height, width) of an observation.
+    draws: random numbers that each lane's step takes.
     compiled: whether steps are compiled; otherwise they are made of tensor operations. Both give the same bits.
     state_names: names, without the leading underscore, of the attributes on which the next steps depend. They are
     overwritten in place.
     state_ranges: the smallest and largest number that each of the state can hold, but for booleans.
     """
 
+    actions: int
+    frame_shape: tuple[int, int, int]
+    draws: int
     state_names: tuple[str, ...]
     state_ranges: dict[str, tuple[float, float]]
     _masks: Tensor
@@ -103,6 +109,23 @@ class TensorLanes(ABC):
     @abstractmethod
     def _bind(self) -> None:
         """If steps are compiled, make the arguments of the kernel: options, and arrays in the memory of the state."""
+
+    @abstractmethod
+    def reset(self) -> Tensor:
+        """Begin an episode in every lane; returns the first observations."""
+
+    def step(self, actions: Tensor) -> TensorStep:
+        """One step of all lanes with actions int64 [lanes]."""
+        draw = self._draw(self.draws)
+        return (self._step_compiled if self.compiled else self._step_tensors)(actions, draw)
+
+    @abstractmethod
+    def _step_compiled(self, actions: Tensor, draw: Tensor) -> TensorStep:
+        """`step` by a kernel. draw: random numbers [lanes, draws]. Raises `IndexError` for an action out of range."""
+
+    @abstractmethod
+    def _step_tensors(self, actions: Tensor, draw: Tensor) -> TensorStep:
+        """`step` in tensor form. draw: random numbers [lanes, draws]."""
 
     @property
     def masks(self) -> Tensor:

@@ -152,6 +152,7 @@ class SnakeLanes(TensorLanes):
     """
 
     actions = len(MOVES)
+    draws = 3  # for the next fruit, and for head and fruit of a new game
     state_names = ("head", "tail", "fruit", "length", "clock", "meal", "born", "next", "masks", "from_start")
 
     def __init__(
@@ -218,22 +219,15 @@ class SnakeLanes(TensorLanes):
         return (self._length - self._one)[:, 0].long()
 
     def reset(self) -> Tensor:
-        """Begin an episode in every lane; returns the first observations."""
         nothing = torch.zeros((self.lanes, PLANES, self.cells), dtype=torch.uint8, device=self.device)
         now = (self._head, self._tail, self._fruit, self._length, self._clock)
-        return self._begin(~self._never, self._draw(3), now, self._masks, nothing)
+        return self._begin(~self._never, self._draw(self.draws), now, self._masks, nothing)
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         # Earlier versions stored it with late starts only.
         super().load_state({"from_start": ~self._never} | state)
 
-    def step(self, actions: Tensor) -> TensorStep:
-        """One step of all lanes with actions int64 [lanes], 0 to 3."""
-        draw = self._draw(3)  # for the next fruit, and for head and fruit of a new game
-        return (self._step_compiled if self.compiled else self._step_tensors)(actions, draw)
-
     def _step_compiled(self, actions: Tensor, draw: Tensor) -> TensorStep:
-        """`step` by a kernel. draw: random numbers [lanes, 3]."""
         late_draw = torch.empty(0, 6) if self._late_starts is None else self._draw(6)
         arrays = new_arrays(self.lanes, self.actions, self.frame_shape)
         chosen = actions.contiguous().numpy()
@@ -259,7 +253,6 @@ class SnakeLanes(TensorLanes):
         self._kernel = bind_last(step_snakes, state, rules)
 
     def _step_tensors(self, actions: Tensor, draw: Tensor) -> TensorStep:
-        """`step` in tensor form. draw: random numbers [lanes, 3]."""
         cells, chosen = self.cells, actions.unsqueeze(1)
         legal = self._masks.gather(1, chosen)
         head = self._moved_to.take(torch.add(chosen, self._head, alpha=self.actions))

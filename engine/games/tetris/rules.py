@@ -103,6 +103,7 @@ class TetrisLanes(TensorLanes):
         self.height, self.width, self.bag = height, width, bag
         self.time_limit, self.truncate = time_limit, truncate
         self._shows_next = next_piece
+        self.draws = 2 + next_piece  # for the piece to be drawn in this step, and for those of a new game
         self.state_ranges = {
             **dict.fromkeys(("piece", "next"), (0, len(PIECES) - 1)),
             "left": (0, (1 << len(PIECES)) - 1),
@@ -149,8 +150,7 @@ class TetrisLanes(TensorLanes):
         return self._lines[:, 0].clone()
 
     def reset(self) -> Tensor:
-        """Begin an episode in every lane; returns the first observations."""
-        draw = self._draw_pieces()
+        draw = self._draw(self.draws)
         board = torch.zeros(
             (self.lanes, self.frame_shape[0], self.height * self.width), dtype=torch.uint8, device=self.device
         )
@@ -159,13 +159,7 @@ class TetrisLanes(TensorLanes):
         packed = torch.zeros((self.lanes, 1), dtype=torch.int64, device=self.device)
         return self._begin(~self._never, draw, now, packed, board)
 
-    def step(self, actions: Tensor) -> TensorStep:
-        """One step of all lanes with actions int64 [lanes], 0 to 4 * width - 1."""
-        draw = self._draw_pieces()
-        return (self._step_compiled if self.compiled else self._step_tensors)(actions, draw)
-
     def _step_compiled(self, actions: Tensor, draw: Tensor) -> TensorStep:
-        """`step` by a kernel. draw: of `_draw_pieces`."""
         arrays = new_arrays(self.lanes, self.actions, self.frame_shape)
         measures = torch.empty((0 if self._shaping is None else self.lanes, 3))
         legal = None if self._shaping is None else self._masks.gather(1, actions.unsqueeze(1))
@@ -179,7 +173,6 @@ class TetrisLanes(TensorLanes):
         return step
 
     def _step_tensors(self, actions: Tensor, draw: Tensor) -> TensorStep:
-        """`step` in tensor form. draw: of `_draw_pieces`."""
         legal = self._masks.gather(1, actions.unsqueeze(1))
         columns, lines = clear_lines(
             self._place(torch.add(actions, self._piece[:, 0], alpha=self.actions)), self._board, self._bit
@@ -275,16 +268,8 @@ class TetrisLanes(TensorLanes):
     def _bind(self) -> None:
         if not self.compiled:
             return
-        state = TetrisState(
-            columns=self._columns.numpy(),
-            piece=self._piece.numpy(),
-            next=self._next.numpy(),
-            left=self._left.numpy(),
-            lines=self._lines.numpy(),
-            clock=self._clock.numpy(),
-            returns=self._return.numpy(),
-            masks=self._masks.numpy(),
-        )
+        held = (self._columns, self._piece, self._next, self._left, self._lines, self._clock, self._return, self._masks)
+        state = TetrisState(*(tensor.numpy() for tensor in held))
         rules = TetrisRules(
             cell_columns=self._cell_columns.numpy(),
             cell_rows=self._cell_rows.numpy(),
@@ -310,10 +295,6 @@ class TetrisLanes(TensorLanes):
         height = heights.sum(1)
         bumps = (heights[:, 1:] - heights[:, :-1]).abs().sum(1)
         return torch.stack((height, height - filled.sum(1), bumps), 1).float()
-
-    def _draw_pieces(self) -> Tensor:
-        """Random numbers [lanes, 2 or 3]: for the piece to be drawn in this step, and for those of a new game."""
-        return self._draw(3 if self._shows_next else 2)
 
     def _take(self, draw: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """Draw the next pieces: pieces, and the pieces left in the bags as bits; int64 [lanes, 1] each."""

@@ -13,7 +13,8 @@ from engine.config.capabilities import DOWN, LEFT, RIGHT, UP, A, B, Playable
 from engine.config.game import game_of
 from engine.extras.playing.stepped_game import SteppedGame
 from engine.extras.playing.tetris import HARD_DROP, HOLD, TetrisPerson, seconds_per_row, turned
-from engine.games.boards.lanes import Board, BoardLanes
+from engine.games.boards.lanes import BoardLanes
+from engine.games.boards.tensor_lanes import TensorLanes
 from engine.games.snake.rules import SnakeLanes
 from engine.games.tetris.rules import TetrisLanes
 from engine.games.tetris.viewer import UPRIGHT, Drop, landings
@@ -74,7 +75,7 @@ class Table:
         return games
 
     @property
-    def board(self) -> Board:
+    def board(self) -> TensorLanes:
         assert isinstance(self.game._lanes, BoardLanes)
         return self.game._lanes.board
 
