@@ -59,10 +59,6 @@ class SharedDQN(DoubleDQN):
         self._lock = lock
         self._loaded = 0  # value of `_stored` when this process was last equal to the shared model
 
-    def store_initial(self) -> None:
-        """Store this agent's state as the initial shared model, before any worker starts."""
-        self._store()
-
     @stopwatch("synchronise")
     def pull(self) -> None:
         """Load the shared model if other workers have updated it."""
@@ -76,7 +72,7 @@ class SharedDQN(DoubleDQN):
         with self._lock():
             self._load()
             super().apply(gradients)
-            self._store()
+            self.store()
 
     @torch.no_grad()
     def _load(self) -> None:
@@ -93,7 +89,8 @@ class SharedDQN(DoubleDQN):
         self._loaded = stored
 
     @torch.no_grad()
-    def _store(self) -> None:
+    def store(self) -> None:
+        """Store this agent's state as the shared model: first before any worker starts, then with the lock."""
         stored = int(self._stored[0]) + 1
         self._write(self._slots[stored % 2], [tensor.flatten() for tensor in self.tensors()])
         self._slot_updates[stored % 2] = self.updates

@@ -65,7 +65,7 @@ class Runner:
         self._shared_state.limit_env_steps(config.steps - begun_at)
         self._worker = _Worker(start, self._shared_state, mailbox, link.log, shared.make_agent)
         self._worker.actor_learner.before_update = link.beat
-        self._worker.agent.store_initial()
+        self._worker.agent.store()
         learner = self._worker.actor_learner.learner
         others = dataclasses.replace(shared, start=dataclasses.replace(start, choices=learner.choices.state()))
         self._others = LocalMembers(self._shared_state)

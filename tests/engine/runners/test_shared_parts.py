@@ -254,7 +254,7 @@ def test_every_worker_has_the_buffers_of_the_owner() -> None:
         return SharedDQN(*networks, memory=memory, lock=lock, owner=number == 1, **options)
 
     owner, other = worker(1), worker(2)
-    owner.store_initial()
+    owner.store()
     other.pull()
     assert [each.tolist() for each in other.buffers] == [each.tolist() for each in owner.buffers]
     for network in (owner.online, owner.target):
@@ -278,7 +278,7 @@ def test_all_workers_have_the_target_that_any_of_them_has_moved() -> None:
         options |= {"memory": memory, "lock": lock, "owner": number == 0, "sync_every": 2, "tau": 1.0}
         agents.append(SharedDQN(*networks, **options))
     owner, other = agents
-    owner.store_initial()
+    owner.store()
     for agent in (owner, other) * 2:  # the other one's updates move the target
         agent.pull()
         agent.apply([torch.randn_like(each) for each in agent.online.parameters()])
@@ -327,7 +327,7 @@ def _halt(memory: SharedMemory, lock: ProcessLock, told: Connection, moment: str
 def test_a_worker_killed_with_the_lock_leaves_the_model_as_it_was(moment: str) -> None:
     memory, lock = SharedMemory(), ProcessLock()
     agent, witness = (agent_of(seed, SharedDQN, memory=memory, lock=lock) for seed in (0, 2))
-    agent.store_initial()
+    agent.store()
     agent.update(*batch_of(5))
     expected = agent_of(0)
     for number in (5, 0):
