@@ -28,7 +28,7 @@ from rich.table import Table
 
 from bench.turns import Contestant, cores, take_turns
 from engine.games.snake.rules import SnakeLanes
-from engine.games.tetris.rules import PRESETS, TetrisLanes
+from engine.games.tetris.rules import TetrisLanes
 
 GAMES = ("Snake-v1", "Tetris-v0")
 BATCHES = (64, 256, 4096)
@@ -36,6 +36,7 @@ DRAWN = 64  # number of batches of actions
 OURS, TENSORS, SMALL, ENVPOOL, JUMANJI = "ours", "ours, in tensors", "ours, 14x7", "EnvPool", "Jumanji, vmap and jit"
 NEEDED = {OURS: "torch", TENSORS: "torch", SMALL: "torch", ENVPOOL: "envpool", JUMANJI: "jumanji"}
 Step = Callable[[], Any]
+_JUMANJI_TETRIS: dict[str, Any] = {"height": 10, "width": 10, "reward": "jumanji"}
 
 
 @dataclass(kw_only=True)
@@ -111,7 +112,7 @@ def line_up(threads: int) -> list[BoardContestant]:
     for game in GAMES:
         for games in BATCHES:
             for kind, make in makers.items():
-                options = PRESETS["jumanji"] if make in (ours, in_tensors) and game == "Tetris-v0" else {}
+                options = _JUMANJI_TETRIS if make in (ours, in_tensors) and game == "Tetris-v0" else {}
                 there = find_spec(NEEDED[kind]) is not None
                 step = make(game, games, threads, **options) if there else None
                 rows.append(BoardContestant(kind, step, count=games, game=game))

@@ -10,7 +10,6 @@ https://github.com/instadeepai/jumanji/blob/main/jumanji/environments/packing/te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,11 +36,6 @@ PADDING = 3  # columns to the right of the board that a box may overlap
 ROTATIONS = 4
 REWARDS = ("cells", "lines", "jumanji")
 LINE_REWARDS = (0.0, 40.0, 100.0, 300.0, 1200.0)  # Jumanji's
-PRESETS: dict[str, dict[str, Any]] = {
-    "jumanji": {"height": 10, "width": 10, "reward": "jumanji"},
-    "standard": {"height": 20, "width": 10, "bag": True},
-}
-"""Options of well-known variants. The default board is 14 high and 7 wide."""
 
 
 class TetrisLanes(TensorLanes):

@@ -12,9 +12,11 @@ import torch
 
 from engine.errors import UserError
 from engine.games.boards.tensor_lanes import TensorStep
-from engine.games.tetris.rules import PRESETS, TetrisLanes
+from engine.games.tetris.rules import TetrisLanes
 from tests.support.games.players import mostly_legal, steady_drops
 from tests.support.games.tetris_oracle import BOXES, TetrisOracle
+
+JUMANJI: dict[str, Any] = {"height": 10, "width": 10, "reward": "jumanji"}
 
 
 def pieces(frames: np.ndarray, plane: int = 2) -> np.ndarray:
@@ -42,8 +44,8 @@ def assert_equal_steps(ours: list[TensorStep], theirs: list[TensorStep]) -> None
     ("options", "steps"),
     [
         ({}, 400),
-        (PRESETS["jumanji"], 300),
-        (PRESETS["standard"], 150),
+        (JUMANJI, 300),
+        ({"height": 20, "width": 10, "bag": True}, 150),
         ({"time_limit": 12, "truncate": True, "bag": True}, 150),
         ({"height": 4, "width": 4}, 200),
         ({"height": 26, "width": 12, "time_limit": 90}, 100),
@@ -192,7 +194,7 @@ def test_options_that_are_not_accepted_are_named(wrong: dict[str, Any]) -> None:
 def test_games_equal_those_of_jumanji() -> None:
     from tests.support.games.jumanji_tetris import JumanjiTetris
 
-    lanes = TetrisLanes(64, seed=11, **PRESETS["jumanji"])
+    lanes = TetrisLanes(64, seed=11, **JUMANJI)
     frames, masks = lanes.reset().numpy(), lanes.masks.numpy()
     theirs = JumanjiTetris(pieces(frames))
     rng, ended, cleared = np.random.default_rng(1), 0, 0
