@@ -192,8 +192,8 @@ class _Watch:
 
 
 class Here:
-    """This thread. In every place, `send` begins a call of one of the part's methods, and `receive` returns its result, or
-    raises what it has raised. Calls of several places last at the same time, if the way permits it."""
+    """This thread. In every place, `send` begins a call of one of the part's methods, and `receive` returns its result,
+    or raises what it has raised. Calls of several places last at the same time, if the way permits it."""
 
     def __init__(self, part: Part) -> None:
         self._part, self._answer = part, None
