@@ -47,124 +47,6 @@ _NCCL_S = 60.0
 """The same for NCCL, which connects in its first operation and ends the process when that takes longer."""
 _NEVER = timedelta(days=1)
 """For operations whose end is awaited elsewhere. On one machine that is the pool: a suspended rank is not lost."""
-
-
-class RankGroup:
-    """Rank `index` of a group that all ranks create at the same time.
-
-    Args:
-        store: where the ranks find each other.
-        shares_state: whether the ranks have one `SharedState`; then something else notices lost ranks.
-        answer_s: seconds after which a rank that does not answer rank 0 is lost; `RankLostError` is raised then.
-        beat: called while it waits.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        index: int,
-        agent: AllreduceDQN,
-        shared_state: SharedState,
-        *,
-        shares_state: bool,
-        answer_s: float,
-        beat: Callable[[], object],
-    ) -> None:
-        self._index, self._shared_state, self._shares_state, self._beat = index, shared_state, shares_state, beat
-        step_s = self._step_s = user_calls.step_s  # in which a rank answers nobody
-        self._patience_s = (SILENCE_S if index else answer_s) + step_s
-        self._agent = agent
-        self._episodes_sent = 0
-        self.stopped = False
-        """Whether the ranks have agreed to stop. They do not wait for each other any more."""
-        if shares_state:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
-        nccl = agent.device.type == "cuda"
-        if nccl:
-            torch.cuda.set_device(agent.device)
-        timeout = _NEVER if shares_state else timedelta(seconds=(_NCCL_S if nccl else _GRADIENTS_S) + step_s)
-        dist.init_process_group(
-            "nccl" if nccl else "gloo", store=store, rank=index, world_size=shared_state.members, timeout=timeout
-        )
-        # On the CPU, whatever device the gradients are on.
-        self._control = dist.new_group(backend="gloo", timeout=_NEVER)
-        agent.broadcast()
-        dist.barrier(self._control)
-
-    @stopwatch("synchronise")
-    def agree(self, due: int, order: int, silence_s: float) -> tuple[int, int]:
-        """Agree with the other ranks.
-
-        Args:
-            due: updates due on this rank.
-            order: rank 0's, or STOP from any rank.
-            silence_s: rank 0's longest time until it agrees again.
-
-        Returns the minimum over ranks of `due`, and the order. Buffers of networks become those of rank 0.
-        """
-        if self.stopped:
-            return 0, STOP
-        state, index = self._shared_state, self._index
-        buffers = self._agent.buffer_numbers()
-        row = np.concatenate([[due, order, silence_s], buffers])
-        if not self._shares_state:
-            ended = int(state.episodes_of[index]) - self._episodes_sent if index else 0
-            row = np.concatenate([row, state.orders(), state.row(index), [ended]])
-        rows = self._gather(row)
-        if index:
-            self._patience_s = float(rows[0, 2]) + self._step_s
-            self._agent.load_buffers(rows[0, 3 : 3 + buffers.size])
-        if not self._shares_state:
-            self._take_over(rows[:, 3 + buffers.size :])
-        self.stopped = bool((rows[:, 1] == STOP).any())
-        return int(rows[:, 0].min()), STOP if self.stopped else int(rows[0, 1])
-
-    def close(self) -> None:
-        """Leave the group in order."""
-        dist.destroy_process_group()
-
-    def _take_over(self, rows: NDArray[np.float64]) -> None:
-        state, index = self._shared_state, self._index
-        orders = state.orders().size
-        if index:
-            state.follow(rows[0, :orders])
-        ended = rows[:, -1].astype(np.int64)
-        if not index:
-            for member, row in enumerate(rows[1:, orders:-1], 1):
-                state.set_row(member, row)
-        if ended.any():
-            episodes = np.zeros((int(ended.max()), EpisodeRecord.NUMBERS))
-            if index:
-                own = state.episodes_after(index, self._episodes_sent)
-                episodes[: len(own)] = own
-                self._episodes_sent += int(ended[index])
-            gathered = self._gather(episodes)
-            if not index:
-                for member, count in enumerate(ended):
-                    state.add_episodes(member, gathered[member, :count])
-
-    def _gather(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The arrays of all ranks, stacked. Gives heartbeats while it waits: for rank 0's evaluation, say."""
-        shared_state, index = self._shared_state, self._index
-        gathered = torch.empty((shared_state.members, *own.shape), dtype=torch.float64)
-        before = time.monotonic()
-        with needs_all_ranks():
-            pending = dist.all_gather(
-                list(gathered.unbind()), torch.from_numpy(own), group=self._control, async_op=True
-            )
-            assert pending is not None
-            while not pending.is_completed():
-                shared_state.beat(index)
-                self._beat()
-                if not self._shares_state and time.monotonic() - before > self._patience_s:
-                    raise RankLostError
-                time.sleep(_NAP_S)
-            pending.wait()
-        shared_state.waited[index] += time.monotonic() - before
-        shared_state.beat(index)
-        return gathered.numpy()
-
-
 JOIN_S = 5.0
 """Seconds that a rank waits before it leaves because of another one's SIGTERM: if a machine joins, torchrun is about to
 send it one as well, and takes a rank that has left before that for one that has finished."""
@@ -211,7 +93,12 @@ class Rendezvous(Protocol):
 
 
 class Rank:
-    """An `ActorLearner` in a process group."""
+    """An `ActorLearner` in a process group, which all ranks form at the same time.
+
+    Args:
+        rendezvous: where the ranks find each other.
+        beat: called while it waits for other ranks.
+    """
 
     def __init__(
         self,
@@ -221,37 +108,46 @@ class Rank:
         rendezvous: Rendezvous,
         beat: Callable[[], object] = lambda: None,
     ) -> None:
-        """`beat`: called while it waits for other ranks."""
-        self._actor_learner, self._shared_state, self._index = actor_learner, shared_state, index
+        self._actor_learner, self._shared_state, self._index, self._beat = actor_learner, shared_state, index, beat
         actor_learner.learner.replay.end_episodes()  # new games start, also if the replay was restored
         agent = actor_learner.learner.agent
         assert isinstance(agent, AllreduceDQN)
-        self._iterating, self._agreed_at = True, time.monotonic()
-        self._group = RankGroup(
-            rendezvous.join(),
-            index,
-            agent,
-            shared_state,
-            shares_state=rendezvous.shares_state,
-            answer_s=2 * FIRST_S + step_s(actor_learner.config),
-            beat=beat,
-        )
-        self._iterating = False
+        self._agent = agent
+        self._shares_state = rendezvous.shares_state
+        self._step_s = user_calls.step_s  # in which a rank answers nobody
+        answer_s = SILENCE_S if index else 2 * FIRST_S + step_s(actor_learner.config)
+        self._patience_s = answer_s + self._step_s
+        self._episodes_sent = 0
+        self.stopped = False
+        """Whether the ranks have agreed to stop. They do not wait for each other any more."""
+        self._form_group(rendezvous.join())
+        self._iterating, self._agreed_at = False, time.monotonic()
 
-    @property
-    def stopped(self) -> bool:
-        """Return whether the ranks have agreed to stop."""
-        return self._group.stopped
+    def _form_group(self, store: Store) -> None:
+        if self._shares_state:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+        device, ranks = self._agent.device, self._shared_state.members
+        nccl = device.type == "cuda"
+        if nccl:
+            torch.cuda.set_device(device)
+        limit = timedelta(seconds=(_NCCL_S if nccl else _GRADIENTS_S) + self._step_s)
+        timeout = _NEVER if self._shares_state else limit
+        backend = "nccl" if nccl else "gloo"
+        dist.init_process_group(backend, store=store, rank=self._index, world_size=ranks, timeout=timeout)
+        # On the CPU, whatever device the gradients are on.
+        self._control = dist.new_group(backend="gloo", timeout=_NEVER)
+        self._agent.broadcast()
+        dist.barrier(self._control)
 
     def iterate(self, order: int = PLAY, silence_s: float = SILENCE_S) -> list[Losses]:
         """Agree with the other ranks, then act and learn if that was the order.
 
         `order` is STOP if this rank was told to stop. Otherwise it counts on rank 0 only, as does `silence_s`: the
-        longest time until rank 0 agrees again.
+        longest time until rank 0 agrees again. Raises `RankLostError` if another rank does not answer.
         """
         self._iterating = True
         learner = self._actor_learner.learner
-        due, order = self._group.agree(learner.pace.due(), order, silence_s)
+        due, order = self._agree(learner.pace.due(), order, silence_s)
         losses: list[Losses] = []
         if order == PLAY:
             losses = self._actor_learner.iterate(due)
@@ -268,7 +164,7 @@ class Rank:
 
     def leave(self) -> None:
         """Leave the group, which has agreed to stop."""
-        self._group.close()
+        dist.destroy_process_group()
 
     def run(self, told_to_stop: Callable[[], bool] = lambda: False) -> None:
         """As a rank other than 0: play and learn until the ranks agree to stop, then close.
@@ -279,6 +175,75 @@ class Rank:
             self.iterate(STOP if told_to_stop() else PLAY)
         self.leave()
         self._actor_learner.close()
+
+    @stopwatch("synchronise")
+    def _agree(self, due: int, order: int, silence_s: float) -> tuple[int, int]:
+        """Agree with the other ranks.
+
+        Args:
+            due: updates due on this rank.
+            order: rank 0's, or STOP from any rank.
+            silence_s: rank 0's longest time until it agrees again.
+
+        Returns the minimum over ranks of `due`, and the order. Buffers of networks become those of rank 0.
+        """
+        if self.stopped:
+            return 0, STOP
+        state, index = self._shared_state, self._index
+        buffers = self._agent.buffer_numbers()
+        row = np.concatenate([[due, order, silence_s], buffers])
+        if not self._shares_state:
+            ended = int(state.episodes_of[index]) - self._episodes_sent if index else 0
+            row = np.concatenate([row, state.orders(), state.row(index), [ended]])
+        rows = self._gather(row)
+        if index:
+            self._patience_s = float(rows[0, 2]) + self._step_s
+            self._agent.load_buffers(rows[0, 3 : 3 + buffers.size])
+        if not self._shares_state:
+            self._take_over(rows[:, 3 + buffers.size :])
+        self.stopped = bool((rows[:, 1] == STOP).any())
+        return int(rows[:, 0].min()), STOP if self.stopped else int(rows[0, 1])
+
+    def _take_over(self, rows: NDArray[np.float64]) -> None:
+        state, index = self._shared_state, self._index
+        orders = state.orders().size
+        if index:
+            state.follow(rows[0, :orders])
+        ended = rows[:, -1].astype(np.int64)
+        if not index:
+            for member, row in enumerate(rows[1:, orders:-1], 1):
+                state.set_row(member, row)
+        if ended.any():
+            episodes = np.zeros((int(ended.max()), EpisodeRecord.NUMBERS))
+            if index:
+                own = state.episodes_after(index, self._episodes_sent)
+                episodes[: len(own)] = own
+                self._episodes_sent += int(ended[index])
+            gathered = self._gather(episodes)
+            if not index:
+                for member, count in enumerate(ended):
+                    state.add_episodes(member, gathered[member, :count])
+
+    def _gather(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The arrays of all ranks, stacked. Gives heartbeats while it waits: for rank 0's evaluation, say."""
+        shared_state, index = self._shared_state, self._index
+        gathered = torch.empty((shared_state.members, *own.shape), dtype=torch.float64)
+        before = time.monotonic()
+        with needs_all_ranks():
+            pending = dist.all_gather(
+                list(gathered.unbind()), torch.from_numpy(own), group=self._control, async_op=True
+            )
+            assert pending is not None
+            while not pending.is_completed():
+                shared_state.beat(index)
+                self._beat()
+                if not self._shares_state and time.monotonic() - before > self._patience_s:
+                    raise RankLostError
+                time.sleep(_NAP_S)
+            pending.wait()
+        shared_state.waited[index] += time.monotonic() - before
+        shared_state.beat(index)
+        return gathered.numpy()
 
 
 def join_ranks(
