@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -29,11 +30,18 @@ _STEPS_PER_S = 10.0
 """Of games without a pace of their own."""
 
 
-class Player(Protocol):
-    """Chooses the actions in an episode of one game: a policy or a person."""
+class Player(ABC):
+    """Chooses the actions in an episode of one game, on one lane, whose picture and values are shown."""
 
-    paced: bool
+    paced = True
     """Whether the game moves on at a fixed pace, instead of waiting for an action."""
+
+    def __init__(self, lanes: Lanes, seed: int) -> None:
+        self._lanes = lanes
+
+    @abstractmethod
+    def action(self) -> int | None:
+        """The action of this step; None if there is none yet."""
 
     def observe(self, obs: Frames) -> None:
         """Begin a step with observations uint8 [1, stack, *frame_shape]."""
@@ -41,27 +49,29 @@ class Player(Protocol):
     def on_tick(self, presses: list[int]) -> None:
         """Process the buttons pressed since the last tick."""
 
-    def action(self) -> int | None:
-        """The action of this step; None if there is none yet."""
-
     def picture(self, progress: float) -> NDArray[np.uint8]:
         """The screen, RGB uint8 [240, 256, 3]. progress: the part of a paced step's time that has passed."""
+        return self._lanes.screen(0, self.thought())
 
     def facts(self) -> dict[str, int]:
         """Values of the game to show beside the picture."""
+        return self._lanes.facts(0)
 
     def thought(self) -> Thought | None:
-        """The decision of a policy."""
+        """The decision of a policy; None of a person."""
+        return None
 
 
-class PolicyPlayer:
+class PersonPlayer(Player):
+    """A person. Subclasses say what buttons do, by `on_tick` and `action`."""
+
+
+class PolicyPlayer(Player):
     """Plays with a policy's network: greedy, or with probability `epsilon` a random legal action."""
 
-    paced = True
-
     def __init__(self, network: nn.Module, lanes: Lanes, epsilon: float, seed: int) -> None:
-        self._network, self._lanes = network, lanes
-        self._epsilon, self._random = epsilon, np.random.default_rng(seed)
+        super().__init__(lanes, seed)
+        self._network, self._epsilon, self._random = network, epsilon, np.random.default_rng(seed)
 
     @torch.no_grad()
     def observe(self, obs: Frames) -> None:
@@ -80,38 +90,11 @@ class PolicyPlayer:
             seen=b"",
         )
 
-    def on_tick(self, presses: list[int]) -> None: ...
-
     def action(self) -> int:
         return self._thought.action
 
-    def picture(self, progress: float) -> NDArray[np.uint8]:
-        return self._lanes.screen(0, self._thought)
-
-    def facts(self) -> dict[str, int]:
-        return self._lanes.facts(0)
-
     def thought(self) -> Thought:
         return self._thought
-
-
-class PersonPlayer:
-    """A person, who sees the lane's picture. Subclasses say what buttons do, by `on_tick` and `action`."""
-
-    paced = True
-
-    def __init__(self, lanes: Lanes, seed: int) -> None:
-        self._lanes = lanes
-
-    def observe(self, obs: Frames) -> None: ...
-
-    def picture(self, progress: float) -> NDArray[np.uint8]:
-        return self._lanes.screen(0)
-
-    def facts(self) -> dict[str, int]:
-        return self._lanes.facts(0)
-
-    def thought(self) -> None: ...
 
 
 class SteppedGame:

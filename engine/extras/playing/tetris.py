@@ -16,7 +16,13 @@ from engine.config.capabilities import DOWN, LEFT, RIGHT, SELECT, START, UP, A, 
 from engine.config.game import Game
 from engine.envs.lanes import Frames, Lanes
 from engine.envs.played_game import PICTURES_PER_S, PersonControls
-from engine.extras.playing.stepped_game import PolicyPlayer, SteppedGame, game_of_person, game_of_policy
+from engine.extras.playing.stepped_game import (
+    PersonPlayer,
+    PolicyPlayer,
+    SteppedGame,
+    game_of_person,
+    game_of_policy,
+)
 from engine.games.boards.lanes import BoardLanes
 from engine.games.tetris.rules import PIECES, ROTATIONS, TetrisLanes
 from engine.games.tetris.viewer import UPRIGHT, Drop, TetrisViewer, entry, landing, landings
@@ -38,12 +44,13 @@ _LIFT = 2
 """Most rows by which a turn lifts a piece."""
 
 
-class TetrisPerson:
-    """A person playing Tetris; see `engine.extras.playing.stepped_game.Player`."""
+class TetrisPerson(PersonPlayer):
+    """A person playing Tetris."""
 
     paced = False
 
     def __init__(self, lanes: Lanes, seed: int) -> None:
+        super().__init__(lanes, seed)
         assert isinstance(lanes, BoardLanes)
         games, viewer = lanes.board, lanes.viewer(0)
         assert isinstance(games, TetrisLanes) and isinstance(viewer, TetrisViewer)
@@ -157,8 +164,6 @@ class TetrisPerson:
 
     def facts(self) -> dict[str, int]:
         return {"level": self.level, **self._viewer.facts(), "points": self._points}
-
-    def thought(self) -> None: ...
 
 
 def moved(columns: Sequence[int], drop: Drop, by: int) -> Drop | None:

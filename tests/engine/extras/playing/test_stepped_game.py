@@ -24,8 +24,6 @@ class Observer(PersonPlayer):
     def observe(self, obs: Frames) -> None:
         self.seen.append(np.ravel(obs).tolist())
 
-    def on_tick(self, presses: list[int]) -> None: ...
-
     def action(self) -> int:
         return 0
 
