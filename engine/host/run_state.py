@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -45,6 +45,11 @@ _MAX_STRIDE = 2**20
 MAX_LOGS = 256
 MAX_MARKS = 1024
 LANE_EPISODES = 20
+_NEWEST: Mapping[type[Event], str] = {
+    Progress: "progress", Lanes: "lanes", Members: "members", TimeSplits: "time_splits", Curriculum: "curriculum",
+    System: "system", Frame: "frame",
+}  # fmt: skip
+"""The fields of `RunState` that hold the newest event of a current kind."""
 
 
 class Points:
@@ -166,20 +171,8 @@ class RunState:
             case Ready():
                 self.ready = event
                 self.events.append(event)
-            case Progress():
-                self.progress = event
-            case Lanes():
-                self.lanes = event
-            case Members():
-                self.members = event
-            case TimeSplits():
-                self.time_splits = event
-            case Curriculum():
-                self.curriculum = event
-            case System():
-                self.system = event
-            case Frame():
-                self.frame = event
+            case Progress() | Lanes() | Members() | TimeSplits() | Curriculum() | System() | Frame():
+                setattr(self, _NEWEST[type(event)], event)
             case Point():
                 self.points.add(event)
             case Finished() | Failed():

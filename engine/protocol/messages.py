@@ -361,7 +361,8 @@ class Failed(Message, frozen=True):
     final: bool = False  # a restart would fail the same way
 
 
-KeptEvent = Ready | Episode | Evaluation | FinalEvaluation | Changed | Phase | Saved | Log | Alert | Finished | Failed
+_LastingOfRunner = Ready | Episode | Evaluation | FinalEvaluation | Changed | Phase | Saved | Log | Failed
+KeptEvent = _LastingOfRunner | Alert | Finished
 """Lasting events that are kept for clients that attach later, and shown in the log."""
 
 # ---------------------------------------------------------------------------------------------- on attach
@@ -428,28 +429,8 @@ class Done(Message, frozen=True):
     reason: str
 
 
+_CurrentOfRunner = Progress | Lanes | Members | TimeSplits | Curriculum
 Lasting = KeptEvent | Point
-Current = Progress | Lanes | Members | TimeSplits | Curriculum | System | Frame
+Current = _CurrentOfRunner | System | Frame
 Event = Lasting | Current | Hello
-Report = (
-    Ready
-    | Progress
-    | Lanes
-    | Members
-    | TimeSplits
-    | Curriculum
-    | Episode
-    | Evaluation
-    | FinalEvaluation
-    | Changed
-    | Phase
-    | Saved
-    | Written
-    | Log
-    | Failed
-    | Beat
-    | Frame
-    | Obeys
-    | Trained
-    | Done
-)
+Report = _LastingOfRunner | _CurrentOfRunner | Written | Frame | Beat | Obeys | Trained | Done
