@@ -55,7 +55,7 @@ class Coordinator:
         self._counters = self.reporter.counters
         self._tuning = Tuning(config, link, learner, shared_state, self._counters)
         self._evaluator = Evaluator(start.run, config, link, learner, threads.lane_threads)
-        self._judge = FinalEvaluator(start.run, config, link, learner, threads.lane_threads, self._report_judging)
+        self._judge = FinalEvaluator(start.run, config, link, learner, threads.lane_threads)
         self._writer = CheckpointWriter(start.run, config, link, learner)
         self.games_state: Callable[[], tuple[dict[str, Any], dict[str, NDArray[Any]]]] = lambda: ({}, {})
         """Returns the state of the games for a checkpoint, in runners that resume in the middle of episodes: JSON
@@ -216,7 +216,8 @@ class Coordinator:
         self._counters.stop_clock()
         self._state = "judging"
         try:
-            self._link.send(self._judge.evaluate(self._counters.env_steps, self._counters.wall_s))
+            judged = self._judge.evaluate(self._counters.env_steps, self._counters.wall_s, self._report_judging)
+            self._link.send(judged)
         except StopWaits:
             self._link.log("the final evaluation was stopped: the run has no result")
         except ParentGoneError:

@@ -46,12 +46,54 @@ class StopWaits(Exception):
     """The run should stop, so an evaluation is abandoned."""
 
 
-class Evaluator:
-    """Evaluates the policy of a run. Training waits meanwhile, so results do not depend on the machine's speed."""
+class _Judge:
+    """Plays with the agent's policy on lanes of its own, which it makes once."""
+
+    _seed: int
 
     def __init__(self, run: Path, config: RunConfig, link: ParentLink, learner: Learner, threads: int) -> None:
         self._run, self._config, self._link, self._learner, self._threads = run, config, link, learner, threads
         self._env: Lanes | None = None
+
+    def _play(self, config: RunConfig, episodes: int, on_step: Callable[[int], object]) -> list[EpisodeRecord]:
+        """Play episodes of a run with these options. `on_step` is called at every step with the number of those that
+        have ended. Raises `StopWaits` if a Stop command has come, and what `on_step` raises."""
+        ended = 0
+
+        def act(obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+            self._link.beat()
+            if self._link.stop_waits:
+                raise StopWaits
+            on_step(ended)
+            return self._learner.agent.play(obs, masks)
+
+        def count(episode: EpisodeRecord, env_steps: int) -> None:
+            nonlocal ended
+            ended += 1
+
+        if self._env is None or starts_slowly(config):
+            self._link.beat(STARTING_S)
+        with seeded_global_random(self._seed):
+            if self._env is None:
+                self._env = make_lanes(config, episodes, threads=self._threads, seed=self._seed, evaluation=True)
+                self._env.spread_starts()
+            self._env.rewind()
+            epsilon = config.eval_conditions.epsilon
+            return play_episodes(self._env, act, episodes, epsilon=epsilon, seed=self._seed, on_episode=count)
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+
+class Evaluator(_Judge):
+    """Evaluates the policy of a run. Training waits meanwhile, so results do not depend on the machine's speed."""
+
+    _seed = EVALUATION_SEED
+
+    def __init__(self, run: Path, config: RunConfig, link: ParentLink, learner: Learner, threads: int) -> None:
+        super().__init__(run, config, link, learner, threads)
         self._best = score_of(run / BEST_POLICY_FILE, config)
 
     def evaluate(self, env_steps: int) -> tuple[float, float] | None:
@@ -65,36 +107,16 @@ class Evaluator:
         started = time.monotonic()
         config = self._config
         episodes = rounded_up(config.eval_episodes, config.game_info.tasks_of(config.task))  # one lane each
-        ended, tell_at = 0, started + _TELL_AFTER_S
+        tell_at = started + _TELL_AFTER_S
 
-        def act(obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        def tell(ended: int) -> None:
             nonlocal tell_at
-            self._link.beat()
-            if self._link.stop_waits:
-                raise StopWaits
             if (now := time.monotonic()) > tell_at:
                 tell_at = 2 * now - started
                 self._link.log(f"evaluating: {ended} of {episodes} episodes have ended after {now - started:.0f} s")
-            return self._learner.agent.play(obs, masks)
 
-        def count(episode: EpisodeRecord, env_steps: int) -> None:
-            nonlocal ended
-            ended += 1
-
-        if self._env is None or starts_slowly(config):
-            self._link.beat(STARTING_S)
         try:
-            with seeded_global_random(EVALUATION_SEED):
-                if self._env is None:
-                    self._env = make_lanes(
-                        config, episodes, threads=self._threads, seed=EVALUATION_SEED, evaluation=True
-                    )
-                    self._env.spread_starts()
-                self._env.rewind()
-                epsilon = config.eval_conditions.epsilon
-                played = play_episodes(
-                    self._env, act, episodes, epsilon=epsilon, seed=EVALUATION_SEED, on_episode=count
-                )
+            played = self._play(config, episodes, tell)
         except StopWaits:
             return None
         successes = sum(episode.success for episode in played)
@@ -120,10 +142,6 @@ class Evaluator:
             )
         )
         return (1.0, mean_return) if solved else score
-
-    def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
 
     def _keep(self, env_steps: int, score: tuple[float, float]) -> bool:
         """Replace the best policy atomically. Returns whether that succeeded."""
@@ -166,32 +184,18 @@ class _TimeIsOver(Exception):
     """The episodes take too long."""
 
 
-class FinalEvaluator:
-    """Plays on lanes of its own, as many episodes in each, so that long episodes count as much as short ones: it never
-    stops in the middle to count those that have ended. Lanes that begin slowly are made once.
+class FinalEvaluator(_Judge):
+    """Plays as many episodes in each lane, so that long episodes count as much as short ones: it never stops in the
+    middle to count those that have ended. Lanes that begin slowly are made once."""
 
-    `on_step`: called at every step with the episodes that have been played, and those that will be.
-    """
+    _seed = FRESH_SEED
 
-    def __init__(
-        self,
-        run: Path,
-        config: RunConfig,
-        link: ParentLink,
-        learner: Learner,
-        threads: int,
-        on_step: Callable[[int, int], object],
-    ) -> None:
-        self._run, self._config, self._link, self._learner, self._threads = run, config, link, learner, threads
-        self._on_step = on_step
-        self._deadline = math.inf  # CLOCK_MONOTONIC
-        self._env: Lanes | None = None
-
-    def evaluate(self, env_steps: int, wall_s: float) -> FinalEvaluation:
+    def evaluate(self, env_steps: int, wall_s: float, on_step: Callable[[int, int], object]) -> FinalEvaluation:
         """Judge the policy that the run has chosen, which replaces the agent's. `env_steps` and `wall_s`: what the run
-        has trained. Raises `StopWaits` if a Stop command has come."""
+        has trained; `on_step`: called at every step with the episodes that have been played, and those that will be.
+        Raises `StopWaits` if a Stop command has come."""
         began, asked = monotonic(), self._config.final_episodes
-        self._deadline = began + SHARE * wall_s
+        deadline = began + SHARE * wall_s
         fresh, tasks = fresh_episodes(self._config), self._config.game_info.tasks_of(self._config.task)
         if fresh is None:
             return self._result(env_steps, env_steps, [], note=NO_FRESH)
@@ -199,16 +203,25 @@ class FinalEvaluator:
         wanted = rounded_up(asked, tasks)
         most = wanted if fresh.most is None else min(wanted, fresh.most)
         played: list[EpisodeRecord] = []
+        planned = min(most, rounded_up(_FIRST, tasks))
+
+        def look(ended: int) -> None:
+            if monotonic() > deadline:
+                raise _TimeIsOver
+            on_step(ended, planned)
+
         try:
-            played = self._play(fresh.config, min(most, rounded_up(_FIRST, tasks)))
-            left, per_episode_s = self._deadline - monotonic(), (monotonic() - began) / len(played)
-            many = min(most, int(_PLANNED * left / per_episode_s) // len(tasks) * len(tasks))
-            if many > len(played):
-                played = self._play(fresh.config, many)
+            played = self._play(fresh.config, planned, look)
+            left, per_episode_s = deadline - monotonic(), (monotonic() - began) / len(played)
+            planned = min(most, int(_PLANNED * left / per_episode_s) // len(tasks) * len(tasks))
+            if planned > len(played):
+                if not starts_slowly(fresh.config):
+                    self.close()
+                played = self._play(fresh.config, planned, look)
         except _TimeIsOver:
             pass
         finally:
-            self._close()
+            self.close()
         note = ""
         if len(played) < most:
             note = f"a tenth of the run's time is not enough for {asked}"
@@ -227,36 +240,6 @@ class FinalEvaluator:
             return env_steps
         load_weights(self._learner.agent.policy, policy_weights(best), best)
         return int(metadata["env_steps"])
-
-    def _play(self, config: RunConfig, episodes: int) -> list[EpisodeRecord]:
-        played = 0
-
-        def act(obs: Frames, masks: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-            self._link.beat()
-            if self._link.stop_waits:
-                raise StopWaits
-            if monotonic() > self._deadline:
-                raise _TimeIsOver
-            self._on_step(played, episodes)
-            return self._learner.agent.play(obs, masks)
-
-        def count(episode: EpisodeRecord, env_steps: int) -> None:
-            nonlocal played
-            played += 1
-
-        self._link.beat(STARTING_S)
-        with seeded_global_random(FRESH_SEED):
-            if self._env is None or not starts_slowly(config):
-                self._close()
-                self._env = make_lanes(config, episodes, threads=self._threads, seed=FRESH_SEED, evaluation=True)
-                self._env.spread_starts()
-            self._env.rewind()
-            epsilon = config.eval_conditions.epsilon
-            return play_episodes(self._env, act, episodes, epsilon=epsilon, seed=FRESH_SEED, on_episode=count)
-
-    def _close(self) -> None:
-        if self._env is not None:
-            self._env.close()
 
     def _result(
         self,

@@ -46,8 +46,8 @@ def config(tmp_path: Path) -> RunConfig:
 
 def judge(run: Path, config: RunConfig, learner: Learner, wall_s: float = AMPLE_S) -> FinalEvaluation:
     """At 100 environment steps."""
-    evaluator = FinalEvaluator(run, config, ParentLink(ReportQueue()), learner, 1, lambda judged, to_judge: None)
-    return evaluator.evaluate(100, wall_s)
+    evaluator = FinalEvaluator(run, config, ParentLink(ReportQueue()), learner, 1)
+    return evaluator.evaluate(100, wall_s, lambda judged, to_judge: None)
 
 
 def another_learner(config: RunConfig) -> Learner:
