@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -173,20 +172,6 @@ def _actors(config: RunConfig, spec: Spec, link: ParentLink, mailbox: FrameMailb
     return actors
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """What actors need at their start."""
-
-    config: RunConfig
-    spec: Spec
-    shared_state: SharedMemory
-    replay: SharedMemory
-    weights: SharedMemory
-    mailbox: FrameMailbox
-    choices: dict[str, Any]
-    begun_at: int
-
-
 class LocalActors(LocalMembers):
     """The actors of a run in processes of this machine; see `Actors`."""
 
@@ -199,17 +184,9 @@ class LocalActors(LocalMembers):
     def start(self, network: nn.Module, updates: int, choices: Choices, begun_at: int) -> None:
         self._weights = SharedWeights(vector_size(network), self._weights_memory)
         self.publish(network, updates)
-        shared = _Shared(
-            self._config,
-            self._spec,
-            self._state_memory,
-            self._replay_memory,
-            self._weights_memory,
-            self._mailbox,
-            choices.state(),
-            begun_at,
-        )
-        self.begin(Role("actor"), _act, (shared,), self._link)
+        memories = self._state_memory, self._replay_memory, self._weights_memory
+        arguments = self._config, self._spec, choices, begun_at, self._mailbox, *memories
+        self.begin(Role("actor"), _act, arguments, self._link)
 
     def publish(self, network: nn.Module, updates: int) -> None:
         self._weights.publish(network, updates)
@@ -218,18 +195,28 @@ class LocalActors(LocalMembers):
         """Nothing to do: actors store their steps themselves."""
 
 
-def _act(link: ParentLink, index: int, restarts: int, shared: _Shared) -> None:
+def _act(
+    link: ParentLink,
+    index: int,
+    restarts: int,
+    config: RunConfig,
+    spec: Spec,
+    choices: Choices,
+    begun_at: int,
+    mailbox: FrameMailbox,
+    state_memory: SharedMemory,
+    replay_memory: SharedMemory,
+    weights_memory: SharedMemory,
+) -> None:
     """The main function of actor `index`: plays until told to stop."""
-    config = shared.config
-    shared_state = SharedState(config.num_actors, shared.shared_state)
+    shared_state = SharedState(config.num_actors, state_memory)
     threads = thread_budget(config.parallel_envs, 1, config.num_actors)
-    choices, level = Choices(**shared.choices), shared_state.level
-    actor = ApexActor(config, choices, index, restarts, shared.begun_at, level, threads.lane_threads)
-    storage = shared_storage(config, shared.spec, config.num_actors, shared.replay)
+    actor = ApexActor(config, choices, index, restarts, begun_at, shared_state.level, threads.lane_threads)
+    storage = shared_storage(config, spec, config.num_actors, replay_memory)
     storage = storage.part(index * actor.lanes, actor.lanes)
     storage.end_episodes()  # a previous actor may have crashed in the middle of an episode or a write
-    weights = SharedWeights(vector_size(actor.network), shared.weights)
-    screen = LiveScreen(shared_state, index, actor.actor, shared.mailbox)
+    weights = SharedWeights(vector_size(actor.network), weights_memory)
+    screen = LiveScreen(shared_state, index, actor.actor, mailbox)
     played, pulled_at = 0, -config.weight_pull_steps
     while not shared_state.stopped:
         shared_state.beat(index, step_s(config) if played else max(FIRST_S, step_s(config)))

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.agents.double_dqn import Losses
@@ -32,24 +31,6 @@ from engine.runtime.stopwatch import stopwatch
 _NAP_S = 0.02
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What worker 0 passes to the others at their start."""
-
-    start: Start
-    """Its own, and what its learner has chosen."""
-    shared_state: SharedMemory
-    model: SharedMemory
-    lock: ProcessLock
-    mailbox: FrameMailbox
-    begun_at: int
-    """Environment steps of the run at its start, so that a resumed run does not repeat random numbers."""
-
-    @property
-    def make_agent(self) -> MakeAgent:
-        return functools.partial(SharedDQN, memory=self.model, lock=self.lock)
-
-
 class Runner:
     """Worker 0. Trains until `config.steps`, `config.episodes` or a Stop command."""
 
@@ -59,17 +40,18 @@ class Runner:
         begun_at = env_steps_of(resume_from)
         seed = None if resume_from is None else [config.seed, 0, begun_at]
         start = Start(run, config, resume_from, learners=config.num_processes, seed=seed)
-        shared = Shared(start, SharedMemory(), SharedMemory(), ProcessLock(), mailbox, begun_at)
-        self._shared_state = SharedState(config.num_processes, shared.shared_state)
+        memory = SharedMemory()
+        make_agent = functools.partial(SharedDQN, memory=SharedMemory(), lock=ProcessLock())
+        self._shared_state = SharedState(config.num_processes, memory)
         self._shared_state.open(curriculum_level_at(config, resume_from))
         self._shared_state.limit_env_steps(config.steps - begun_at)
-        self._worker = _Worker(start, self._shared_state, mailbox, link.log, shared.make_agent)
+        self._worker = _Worker(start, self._shared_state, mailbox, link.log, make_agent)
         self._worker.actor_learner.before_update = link.beat
         self._worker.agent.store()
         learner = self._worker.actor_learner.learner
-        others = dataclasses.replace(shared, start=dataclasses.replace(start, choices=learner.choices.state()))
+        arguments = dataclasses.replace(start, choices=learner.choices.state()), begun_at, mailbox, memory, make_agent
         self._others = LocalMembers(self._shared_state)
-        self._others.begin(Role("worker", first=1), work, (others,), link)
+        self._others.begin(Role("worker", first=1), work, arguments, link)
         threads = self._worker.actor_learner.threads
         self._coordinator = Coordinator(start, link, learner, self._shared_state, threads, self._others)
 
@@ -118,17 +100,27 @@ class _Worker:
         return losses
 
 
-def work(link: ParentLink, index: int, restarts: int, shared: Shared) -> None:
-    """The main function of worker `index` > 0: plays and learns until told to stop."""
-    config = shared.start.config
-    shared_state = SharedState(config.num_processes, shared.shared_state)
+def work(
+    link: ParentLink,
+    index: int,
+    restarts: int,
+    first: Start,
+    begun_at: int,
+    mailbox: FrameMailbox,
+    memory: SharedMemory,
+    make_agent: MakeAgent,
+) -> None:
+    """The main function of worker `index` > 0: plays and learns until told to stop. `first`: what worker 0 began with,
+    and what its learner has chosen."""
+    config = first.config
+    shared_state = SharedState(config.num_processes, memory)
     start = dataclasses.replace(
-        shared.start,
+        first,
         index=index,
-        seed=[config.seed, index, restarts, shared.begun_at],
-        resume_from=None if restarts else shared.start.resume_from,  # a later restart may find it rotated away
+        seed=[config.seed, index, restarts, begun_at],  # a resumed run does not repeat random numbers
+        resume_from=None if restarts else first.resume_from,  # a later restart may find it rotated away
     )
-    worker = _Worker(start, shared_state, shared.mailbox, link.log, shared.make_agent)
+    worker = _Worker(start, shared_state, mailbox, link.log, make_agent)
     worker.agent.pull()
     if restarts:
         learner = worker.actor_learner.learner
