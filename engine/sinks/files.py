@@ -35,9 +35,9 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from engine.config.fields import is_text
 from engine.config.run_config import options_of_all
 from engine.protocol.json_lines import line_of
-from engine.protocol.messages import Episode, Evaluation, Failed, FinalEvaluation, Finished, Progress
+from engine.protocol.messages import Episode, Failed, Finished
 from engine.protocol.outcome import Outcome
-from engine.protocol.sinks import Begin, next_event_file
+from engine.protocol.sinks import Begin, Restart, SinkEvent, next_event_file
 from engine.runtime.files import new_file, open_regular
 from engine.runtime.formats import json_line
 from engine.sinks.sink import QueuedSink, QueuedWriter, ScalarSink, Thinning
@@ -66,21 +66,11 @@ class JSONLines(QueuedSink):
         self._thinning.restart()
         self._write(json_line({"event": "restart", "env_steps": env_steps}))
 
-    def progress(self, progress: Progress) -> None:
-        self._write(line_of(progress, self._outcome))
-
-    def episode(self, episode: Episode) -> None:
-        if self._thinning.is_due():
-            self._write(line_of(episode, self._outcome))
-
-    def evaluation(self, evaluation: Evaluation) -> None:
-        self._write(line_of(evaluation, self._outcome))
-
-    def final_evaluation(self, final: FinalEvaluation) -> None:
-        self._write(line_of(final, self._outcome))
-
-    def end(self, end: Finished | Failed) -> None:
-        self._write(line_of(end, self._outcome))
+    def take(self, event: SinkEvent) -> None:
+        if isinstance(event, Begin | Restart):
+            super().take(event)
+        elif not isinstance(event, Episode) or self._thinning.is_due():
+            self._write(line_of(event, self._outcome))
 
     def close(self) -> None:
         """Write what is left, but don't wait longer than `_CLOSE_S` for the disk."""

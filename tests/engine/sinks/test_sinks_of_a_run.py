@@ -286,7 +286,7 @@ def test_episodes_get_fewer_and_fewer_lines(tmp_path: Path) -> None:
     sink = JSONLines(tmp_path)
     sink.begin(begin(tmp_path))
     for number in range(1, 7 * EPISODE_POINTS + 1):
-        sink.episode(msgspec.structs.replace(EPISODE, episode=number))
+        sink.take(msgspec.structs.replace(EPISODE, episode=number))
     sink.close()
     _, *lines = json_lines((tmp_path / METRICS_FILE).read_text())
     assert len(lines) == 3 * EPISODE_POINTS
