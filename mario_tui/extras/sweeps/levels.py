@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config.fields import flag
-from mario_tui.data.seed_statistics import Estimate, Statistic, estimate
-from mario_tui.extras.sweeps.results import SettingResult, Shown, most_steps, value_text
+from mario_tui.data.seed_statistics import Statistic
+from mario_tui.extras.sweeps.results import Estimate, SettingResult, Shown, estimate, most_steps, value_text
 
 _MOST_LEVELS = 6
 """Numbers of a random sample are put into ranges if there are more different ones."""

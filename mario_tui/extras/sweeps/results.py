@@ -15,8 +15,8 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
 
 from engine.config.fields import flag
 from engine.protocol.results import Interval
@@ -24,9 +24,10 @@ from engine.runs.lookup import how_to_name
 from engine.runs.run import LOG_FILE, Run, RunRecord
 from engine.runs.sweep import Sweep, SweepPlan, setting_key, why_not_own
 from engine.runtime.formats import json_line
+from engine.runtime.students_t import half_width_of_sum
 from engine.runtime.text import printable
 from mario_tui.data.run_status import RunStatus, failure
-from mario_tui.data.seed_statistics import LEAST_SEEDS, Estimate, Sample, estimate, improvement
+from mario_tui.data.seed_statistics import LEAST_SEEDS, Statistic, spread
 from mario_tui.extras.sweeps.folder import (
     STARTUP_SETTINGS,
     TRIES,
@@ -41,6 +42,72 @@ WAITING, PRUNED, DELETED = "waiting", "pruned", "deleted"
 """States of runs of a sweep, besides those of `RunStatus`."""
 Shown = Literal["result", "best", "last"]
 """What runs are compared by: their results, best evaluations or last episodes."""
+_NORMAL = 1.959964
+_REMEMBERED = 4096
+"""A live table asks for the estimates of the same values again and again."""
+Sample = tuple[float, ...]
+"""What the seeds of one setting have reached, in increasing order."""
+
+
+class Estimate(NamedTuple):
+    """A statistic with its 95 % interval; both ends are None if there are too few seeds for one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@lru_cache(_REMEMBERED)
+def estimate(samples: tuple[Sample, ...], statistic: Statistic = "mean") -> Estimate | None:
+    """The statistic of one setting, or the mean of that of several, weighted by their runs; None without any run. The
+    interval tells how much depends on the seeds, not how far the settings are apart."""
+    import numpy as np  # here, so that commands without sweeps start without it
+
+    samples = tuple(filter(None, samples))
+    if not samples:
+        return None
+    runs = sum(map(len, samples))
+    parts = [(len(each) / runs, spread(np.array(each), statistic)) for each in samples]
+    value = sum(weight * float(found.value) for weight, found in parts)
+    if min(map(len, samples)) < LEAST_SEEDS:
+        return Estimate(value)
+    half = half_width_of_sum([(weight**2 * float(found.variance), found.freedom) for weight, found in parts])
+    return Estimate(value, value - half, value + half)
+
+
+@lru_cache(_REMEMBERED)
+def improvement(ours: Sample, theirs: Sample) -> Estimate | None:
+    """The probability that a run of ours is better than one of theirs; ties count half (Agarwal et al. 2021). None if
+    either sample is empty.
+
+    The interval is Newcombe's fifth (2006, https://doi.org/10.1002/sim.2324). It is missing if runs of equal settings
+    would all be better than the others in more than 5 % of cases: then it can't be known.
+    """
+    value = _improves(ours, theirs)
+    if value is None or 2 / math.comb(len(ours) + len(theirs), len(ours)) > 0.05:
+        return value if value is None else Estimate(value)
+    return Estimate(value, _lower(value, ours, theirs), 1 - _lower(1 - value, ours, theirs))
+
+
+def _improves(ours: Sample, theirs: Sample) -> float | None:
+    import numpy as np
+
+    if not ours or not theirs:
+        return None
+    ordered = np.sort(theirs)
+    halves = sum(int(np.searchsorted(ordered, ours, side).sum()) for side in ("left", "right"))
+    return halves / (2 * len(ours) * len(theirs))
+
+
+def _lower(found: float, ours: Sample, theirs: Sample) -> float:
+    """The least probability from which the one found is 1.96 standard deviations away, by halving."""
+    pairs, more = len(ours) * len(theirs), (len(ours) + len(theirs)) / 2 - 1
+    low, high = 0.0, found
+    for _ in range(40):
+        p = (low + high) / 2
+        variance = p * (1 - p) * (1 + more * ((1 - p) / (2 - p) + p / (1 + p))) / pairs
+        low, high = (p, high) if found - p > _NORMAL * math.sqrt(variance) else (low, p)
+    return high
 
 
 @dataclass(frozen=True)

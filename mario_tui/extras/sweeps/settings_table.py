@@ -11,7 +11,7 @@ from engine.config.fields import flag
 from engine.runtime.text import printable
 from mario_tui.data.format import counted, duration, number, short, shortened
 from mario_tui.data.run_status import RunStatus
-from mario_tui.data.seed_statistics import Estimate, Statistic
+from mario_tui.data.seed_statistics import Statistic
 from mario_tui.extras.sweeps.levels import ListedSetting, names_of, place_of
 from mario_tui.extras.sweeps.results import (
     DELETED,
@@ -19,6 +19,7 @@ from mario_tui.extras.sweeps.results import (
     SHORTER,
     TOO_FEW,
     WAITING,
+    Estimate,
     SettingResult,
     better_text,
     shown_setting,
