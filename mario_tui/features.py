@@ -10,10 +10,11 @@ import importlib
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from engine.config.features import is_there
 
 if TYPE_CHECKING:
     from engine.config.entry_points import Plugin
@@ -103,13 +104,13 @@ def commands() -> dict[str, Command]:
     return {
         name: command
         for name, command in COMMANDS.items()
-        if _is_there(command.module) and _is_there(command.needs or command.module)
+        if is_there(command.module) and is_there(command.needs or command.module)
     }
 
 
 def schemas() -> dict[str, tuple[str, str]]:
     """Those of `SCHEMAS` whose modules are there."""
-    return {name: each for name, each in SCHEMAS.items() if _is_there(each[0])}
+    return {name: each for name, each in SCHEMAS.items() if is_there(each[0])}
 
 
 @cache
@@ -127,7 +128,7 @@ def viewers() -> list[ModuleType]:
 
 def group_of(folder: Path) -> ModuleType | None:
     """The module that lists the runs in a folder as one; None if they are listed one by one."""
-    places = (place for file, place in GROUPS.items() if (folder / file).exists() and _is_there(place))
+    places = (place for file, place in GROUPS.items() if (folder / file).exists() and is_there(place))
     return next(map(importlib.import_module, places), None)
 
 
@@ -135,12 +136,3 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
     """The folder of extras that an import has failed for; None if it was for something else."""
     found = re.match(r"(engine|mario_tui)\.extras(\.\w+)?", error.name or "")
     return found and found[0]
-
-
-def _is_there(module: str) -> bool:
-    """Return whether a module's folder is there, without importing it."""
-    try:
-        spec = find_spec(".".join(module.split(".")[:3]))
-    except ModuleNotFoundError:  # the package around it
-        return False
-    return spec is not None and spec.origin is not None  # none if only a cache of compiled modules is left

@@ -1,6 +1,7 @@
 """What the product may weigh. To raise a bound takes a line in the commit that says why; lower it when you can.
 
-The core is everything but `engine/console` and the extras. A chain of imports counts modules that import one another
+The core is everything but `engine/console` and what may be missing: the extras, and the games on boards (both have a
+test without them). A chain of imports counts modules that import one another
 when they are imported, not inside functions.
 """
 
@@ -14,11 +15,14 @@ from pathlib import Path
 from engine.config.game import Game
 
 ROOT = Path(__file__).parents[1]
-CORE_LINES = 47_941
-MODULES = 368
+CORE_LINES = 43_275
+MODULES = 370
 MEMBERS_OF_GAME = 15
 LONGEST_CHAIN = 15
-_APART = ("engine/console", "engine/extras", "mario_tui/extras")
+_APART = (
+    "engine/console", "engine/extras", "engine/games/boards", "engine/games/snake", "engine/games/tetris",
+    "mario_tui/extras",
+)  # fmt: skip
 
 SOURCES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

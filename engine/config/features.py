@@ -50,8 +50,13 @@ def place_of_feature(name: str, asked_for: str) -> str:
 
 def has_feature(name: str) -> bool:
     """Return whether a feature is there, without importing its module."""
+    return is_there(FEATURES[name])
+
+
+def is_there(place: str) -> bool:
+    """Return whether the folder of a module, or of `module:name`, is there, without importing it."""
     try:
-        spec = find_spec(FEATURES[name].partition(":")[0])
+        spec = find_spec(".".join(place.partition(":")[0].split(".")[:3]))
     except ModuleNotFoundError:  # its folder is missing
         return False
     return spec is not None and spec.origin is not None  # none if only a cache of compiled modules is left

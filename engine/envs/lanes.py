@@ -22,6 +22,10 @@ from engine.protocol.messages import Part, Thought
 
 Frames = Any
 """NDArray or Tensor, of the dtype that the `Spec` says."""
+Picture = NDArray[np.uint8]
+"""For people, RGB [240, 256, 3] unless it says another size."""
+GROUND = np.array((24, 26, 33), np.float64)
+"""The colour behind what pictures of the program's own show."""
 _DEFAULT: Any = None
 
 

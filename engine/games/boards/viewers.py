@@ -8,12 +8,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.envs.lanes import GROUND, Picture
 from engine.protocol.messages import Thought
 
-Picture = NDArray[np.uint8]
 Colours = NDArray[np.float64]
-
-GROUND = np.array((24, 26, 33), np.float64)
 
 
 def paint(picture: Picture, colours: Colours, side: int, top: int, left: int) -> None:

@@ -16,8 +16,8 @@ from PIL import Image
 from engine.config.fields import ConfigError
 from engine.config.user_code import described_error
 from engine.envs.episode import LARGEST_RETURN
+from engine.envs.lanes import GROUND, Picture
 from engine.errors import UserError
-from engine.games.boards.viewers import GROUND, Picture
 from engine.games.gym.environment import check_unchanged, legal_actions, named_action, reset_result, step_result
 from engine.games.gym.observations import Observations
 from engine.games.gym.options import GymOptions

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.games.boards.viewers import GROUND, Colours, Picture, paint
+from engine.envs.lanes import GROUND, Picture
+from engine.games.boards.viewers import Colours, paint
 from engine.games.snake.rules import MOVES, SnakeLanes
 from engine.protocol.messages import SCREEN_SHAPE, Thought
 

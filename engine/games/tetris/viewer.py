@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.games.boards.viewers import GROUND, Colours, Picture, paint
+from engine.envs.lanes import GROUND, Picture
+from engine.games.boards.viewers import Colours, paint
 from engine.games.tetris.rules import PIECES, ROTATIONS, TetrisLanes
 from engine.protocol.messages import SCREEN_SHAPE, Thought
 

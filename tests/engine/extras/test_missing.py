@@ -96,17 +96,35 @@ def test_a_feature_is_missing_if_only_its_compiled_modules_are_left(
         assert str(refused.value) == (f"--flag needs engine.extras.{place.partition('.')[0]}, which is not installed")
 
 
+def copy_of_program(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for package in ("engine", "mario_tui", "themes"):
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("PYTHONPATH", str(tree))
+    return tree
+
+
+@pytest.mark.long
+def test_without_the_games_on_boards_the_others_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = copy_of_program(tmp_path / "tree", monkeypatch)
+    for game in ("boards", "snake", "tetris"):
+        shutil.rmtree(tree / "engine" / "games" / game)
+    trained = run_program(*TRAIN, "--game", "gym:CartPole-v1", cwd=tmp_path)
+    assert json_lines(trained.stdout)[-1]["env_steps"] >= 300
+    refused = run_program(*SNAKE, cwd=tmp_path, check=2)
+    assert refused.stderr == "mario-tui: error: --game must be one of mario, gym, got 'snake'\n"
+    imported = subprocess.run([sys.executable, "-P", "-c", CORE], cwd=tmp_path, capture_output=True, text=True)
+    assert imported.stdout == SAID_AT_IMPORT
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", NEED)
 def test_without_a_folder_the_program_starts_trains_and_refuses_what_needed_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tree, work, missing = tmp_path / "tree", tmp_path / "work", f"engine.extras.{name}, which is not installed"
-    for package in ("engine", "mario_tui", "themes"):
-        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    work, missing = tmp_path / "work", f"engine.extras.{name}, which is not installed"
+    tree = copy_of_program(tmp_path / "tree", monkeypatch)
     shutil.rmtree(tree / "engine" / "extras" / name)
     work.mkdir()
-    monkeypatch.setenv("PYTHONPATH", str(tree))
 
     shown = run_program("--help", cwd=work).stdout
     assert "  mario-tui attach " in shown and ("  mario-tui distill " in shown) is (name != "distillation")

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from engine.agents.exploration import epsilon_ladder
 from engine.config.reading import make_config
 from engine.envs.factory import make_lanes
+from engine.envs.lanes import GROUND
 from engine.games.boards.lanes import BoardLanes
-from engine.games.boards.viewers import GROUND
 from engine.games.snake.rules import SnakeLanes
 from engine.games.snake.viewer import SnakeViewer
 from engine.games.tetris.rules import TetrisLanes
