@@ -26,6 +26,7 @@ from engine.config.reading import make_config
 from engine.errors import UserError
 from engine.host import __main__ as host
 from engine.protocol.framing import failure_of, pack
+from engine.protocol.json_lines import EVENT_NAMES
 from engine.protocol.messages import PROTOCOL, Failed, Finished, Hello, Log, Phase, Saved
 from engine.protocol.messages import Summary as RunSummary
 from engine.protocol.outcome import Outcome
@@ -133,7 +134,7 @@ def test_headless_output_is_harmless(
     display: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = display()
+    shown = display(EVENT_NAMES) if display is JSONLines else display()
     hello = Hello(
         protocol=PROTOCOL, run=NAME, path=HOSTILE, game="mario", task=HOSTILE, runner="single", pid=1, steps=1,
         render=False, points=[], events=[],
