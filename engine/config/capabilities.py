@@ -2,7 +2,7 @@
 
 A game has a capability if its descriptor has the members of the protocol; who needs it asks with `isinstance`, and
 knows what to do for games without it. Those that only one package uses stand there: `engine.agents.networks`,
-`engine.commands`, `engine.extras.distillation.contract`, `engine.envs` and `engine.evaluation`.
+`engine.commands`, `engine.envs`, `engine.extras.distillation.contract` and `engine.extras.playing.stepped_game`.
 """
 
 from __future__ import annotations

@@ -57,6 +57,6 @@ def is_there(place: str) -> bool:
     """Return whether the folder of a module, or of `module:name`, is there, without importing it."""
     try:
         spec = find_spec(".".join(place.partition(":")[0].split(".")[:3]))
-    except ModuleNotFoundError:  # its folder is missing
+    except ModuleNotFoundError:  # the package around it is missing
         return False
     return spec is not None and spec.origin is not None  # none if only a cache of compiled modules is left

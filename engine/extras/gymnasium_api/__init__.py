@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gymnasium
 
+from engine.games import BUILT_IN
 from engine.games.mario.actions import RANDOM_STAGES, STAGES, WHOLE_GAME
 
 
@@ -27,5 +28,6 @@ _register("SuperMarioBros-v0", "mario", "Mario", stage=WHOLE_GAME)
 _register("SuperMarioBrosRandomStages-v0", "mario", "Mario", stage=RANDOM_STAGES)
 for _stage in STAGES:
     _register(f"SuperMarioBros-{_stage}-v0", "mario", "Mario", stage=_stage)
-_register("Snake-v1", "boards", "Snake")
-_register("Tetris-v0", "boards", "Tetris")
+for _game, _id in (("snake", "Snake-v1"), ("tetris", "Tetris-v0")):
+    if _game in BUILT_IN:
+        _register(_id, "boards", _game.capitalize())

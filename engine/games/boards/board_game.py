@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from engine.config.capabilities import CommandOption, PersonKeys
-from engine.config.features import feature
 from engine.config.fields import ConfigError
 from engine.config.game import Game, Spec
 from engine.config.run_config import RunConfig
-
-if TYPE_CHECKING:
-    from engine.envs.played_game import PersonControls, PlayedGame
 
 BOARD_HELP = "board size in cells, width x height"
 
@@ -62,9 +58,6 @@ class BoardGame(Game):
 
     def keys_of_person(self, config: RunConfig) -> PersonKeys:
         return self.keys
-
-    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        return feature("players", "playing a game")(self.name).of_person(self, controls, **others)
 
     def spec_for_all(self, specs: Sequence[Spec]) -> Spec:
         first, *_ = specs

@@ -297,14 +297,14 @@ class Gym(Game):
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
     ) -> PlayedGame:
         known = _with_chosen_code(metadata, others)
-        return feature("players", "playing a game")(self.name).of_policy(policy, known, conditions)
+        return feature("players", "playing a game")("gym").of_policy(policy, known, conditions)
 
     def keys_of_person(self, config: RunConfig) -> PersonKeys:
         options = GymOptions.of(config)
         return keys_of(options.env, parsed(options.spaces)).person
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        return feature("players", "playing a game")(self.name).of_person(self, controls, **others)
+        return feature("players", "playing a game")("gym").of_person(self, controls, **others)
 
 
 def _with_chosen_code(metadata: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:

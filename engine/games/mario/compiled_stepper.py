@@ -192,9 +192,9 @@ def _restart(machine: Any, game: Any, starts: Any, start_choices: Any, options: 
     if options[_RANDOM_PHASE]:
         for word in range(rules.PHASE_WORDS):
             memory[rules.phase_address(word)] = rules.phase_value(word, _next_draw(book))
-        usual = state[POSITION] // 3
+        usual = start_states[0, POSITION] // 3  # that of the state itself, if an earlier episode reached it, is another
         end = rules.phase_end(memory, usual, options[_USUAL_ENDS], _next_draw(book))
-        shorten_frame(state, (end - usual) % FRAME_CYCLES)
+        shorten_frame(state, (end - state[POSITION] // 3) % FRAME_CYCLES)
         _run(machine, game, np.int64(0), np.int64(DRAW_NOTHING))
     for frame in range(frames):
         kind = options[_DRAW] if frame == frames - 1 else np.int64(DRAW_NOTHING)

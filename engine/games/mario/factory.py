@@ -16,8 +16,8 @@ from engine.protocol.outcome import Conditions
 
 _AT_ONCE = Conditions(noop_max=0)
 _USUAL_ENDS = 0.25
-"""Share of a run's episodes in a random phase that begin as where the stage is played alone. Without it `mario-6-2`,
-which clears 47 of 100 in the whole game, cleared none there."""
+"""Share of a run's episodes in a random phase whose frames end where they do if the stage is played alone. Without it a
+policy for 6-2 cleared 47 of 100 episodes in any phase, but none of those that begin as the stage alone does."""
 
 
 def of_run(

@@ -188,7 +188,7 @@ class Mario(Game):
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
     ) -> PlayedGame:
-        return feature("players", "playing a game")(self.name).of_policy(policy, metadata, conditions, **others)
+        return feature("players", "playing a game")("mario").of_policy(policy, metadata, conditions, **others)
 
     def keys_of_person(self, config: RunConfig) -> PersonKeys:
         return PersonKeys(
@@ -198,7 +198,7 @@ class Mario(Game):
         )
 
     def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
-        return feature("players", "playing a game")(self.name).of_person(controls, **others)
+        return feature("players", "playing a game")("mario").of_person(controls, **others)
 
     def task_metadata(self, config: RunConfig) -> dict[str, Any]:
         return {"actions": self.action_names(config)}

@@ -96,9 +96,9 @@ class ReferenceStepper:
                 self._console.poke(lane, rules.phase_address(word), rules.phase_value(word, self._draw(lane)))
             assert isinstance(self._console, NesBatch)  # lanes refuse others
             state, usual_ends = self._console.state[lane], round(256 * self._task.usual_ends)
-            usual = int(state[POSITION]) // 3
-            end = rules.phase_end(self._console.ram[lane], usual, usual_ends, self._draw(lane))
-            shorten_frame(state, (end - usual) % FRAME_CYCLES)
+            first, *_ = self._console.read(self._starts[0])  # a state that an episode reached has that one's end
+            end = rules.phase_end(self._console.ram[lane], int(first[POSITION]) // 3, usual_ends, self._draw(lane))
+            shorten_frame(state, (end - int(state[POSITION]) // 3) % FRAME_CYCLES)
             self._frame(lane, 0)
         for _ in range(frames):
             self._frame(lane, 0)

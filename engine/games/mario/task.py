@@ -51,7 +51,7 @@ class MarioTask:
             frames end where they may at that stage of the whole game. Otherwise its no-ops alone tell one start from
             another. Only on the native console.
         usual_ends: share of the episodes in a random phase, 0 to 1, whose frames end where they do without one. For
-            training, which so learns the stage as it is played alone, too.
+            training, so that a policy learns the stage as it is played alone, too.
         halfway_starts: share of the episodes, 0 to 1, that begin in the middle of their stage, where the game goes on
             after a death behind it, if the stage has such a place (see `HALFWAY`).
         stall_steps: number of environment steps without a new furthest x after which an episode is truncated; 0 for

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from engine.config.capabilities import MOVE_KEYS, CommandOption, PersonKeys
+from engine.config.features import feature
 from engine.config.game import Preset, Spec
 from engine.config.run_config import RunConfig
 from engine.games.boards.board_game import BoardGame, size_of
@@ -14,6 +15,7 @@ from engine.protocol.outcome import Goal, Outcome, Result
 
 if TYPE_CHECKING:
     from engine.envs.lanes import Lanes
+    from engine.envs.played_game import PersonControls, PlayedGame
 
 _MOVES = ("up", "right", "down", "left")
 
@@ -68,6 +70,9 @@ class Snake(BoardGame):
         from engine.games.snake import factory
 
         return factory.of_policy(metadata, lanes, seed=seed)
+
+    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
+        return feature("players", "playing a game")("snake").of_person(self, controls, **others)
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {"board": metadata["board"], "paths": metadata["network"] == "paths"}

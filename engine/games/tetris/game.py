@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from engine.envs.lanes import Curriculum
-    from engine.envs.played_game import PlayedGame
+    from engine.envs.played_game import PersonControls, PlayedGame
 
 _ROTATIONS = 4
 
@@ -102,7 +102,10 @@ class Tetris(BoardGame):
     def game_of_policy(
         self, policy: Path, metadata: Mapping[str, Any], conditions: Conditions, **others: Any
     ) -> PlayedGame:
-        return feature("players", "playing a game")(self.name).of_policy(policy, metadata, conditions)
+        return feature("players", "playing a game")("tetris").of_policy(policy, metadata, conditions)
+
+    def game_of_person(self, controls: PersonControls, **others: Any) -> PlayedGame:
+        return feature("players", "playing a game")("tetris").of_person(self, controls, **others)
 
     def options_of_policy(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {

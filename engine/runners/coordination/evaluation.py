@@ -47,7 +47,7 @@ class StopWaits(Exception):
 
 
 class _Judge:
-    """Plays with the agent's policy on lanes of its own, which it makes once."""
+    """Plays with the agent's policy on lanes of its own, which it keeps until they are closed."""
 
     _seed: int
 
