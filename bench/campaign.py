@@ -114,8 +114,8 @@ def _guided(policy: str, gamma: float, also: str = "", steps: int = 5_000_000) -
 RECIPES = {
     "5-3": _guided("mario-5-3", 0.97),
     "6-2": _guided("mario-6-2", 0.97),
-    "7-1": _guided("mario-5-2", 0.97),
-    "8-2": _guided("mario-2-3-halfway", 0.97, "--actions simple"),
+    "7-1": _guided("mario-7-1", 0.98),
+    "8-2": _guided("mario-8-2", 0.97, "--actions simple"),
     "7-3": _guided("mario-7-3", 0.98),
     "8-1": _guided("mario-4-1", 0.98, "--actions simple", steps=25_000_000),
     "8-4": _hard("mario-7-4", 0.99, "--actions complex", steps=25_000_000),
