@@ -1,4 +1,4 @@
-"""Makes lanes of Snake, and its game for a person, in real time. Imports torch."""
+"""Makes lanes of Snake. Imports torch."""
 
 from __future__ import annotations
 
