@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.config.game import Game
 
 ROOT = Path(__file__).parents[1]
-CORE_LINES = 43_277
+CORE_LINES = 43_317
 MODULES = 370
 MEMBERS_OF_GAME = 15
 LONGEST_CHAIN = 15

@@ -35,23 +35,39 @@ def annealed(ladder: NDArray[np.float64], env_steps: int, over: int, scale: floa
     return epsilons if scale is None else np.minimum(epsilons * scale, 1.0)
 
 
-def hold_starts(epsilons: NDArray[np.float64], hold: int) -> NDArray[np.float64]:
-    """Probability per step [lanes] with which a lane that follows the policy starts a random action. It holds that for
-    1 to `hold` steps, each number equally likely."""
-    return epsilons * min(1.0, 2 / hold)
+class Holds:
+    """For how long random actions are held: for n steps, at most `longest`, with a probability in proportion to
+    1 / n^power. With the power 0 all are equally likely; 2 is that of Dabney et al. 2020 (arXiv:2006.01782)."""
 
+    def __init__(self, longest: int, power: int) -> None:
+        self._longest, self._mean = longest, (longest + 1) / 2
+        self._cumulative: NDArray[np.float64] | None = None
+        if power and longest > 1:
+            lengths = np.arange(1, longest + 1)
+            shares = 1.0 / lengths**power
+            shares /= shares.sum()
+            self._cumulative, self._mean = shares.cumsum(), float(shares @ lengths)
 
-def random_share(epsilons: NDArray[np.float64], hold: int) -> NDArray[np.float64]:
-    """Share of steps [lanes] whose action is random.
+    def drawn(self, random: np.random.Generator, lanes: int) -> NDArray[np.int64]:
+        """The length of a hold in each lane [lanes], in steps."""
+        if self._cumulative is None:
+            return random.integers(1, self._longest + 1, lanes)
+        return np.minimum(1 + np.searchsorted(self._cumulative, random.random(lanes)), self._longest)
 
-    Holds last (hold + 1) / 2 steps on average. Between two, a lane follows the policy for (1 - p) / p steps, where p is
-    `hold_starts`. That the end of an episode cuts a hold is left out.
+    def starts(self, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probability per step [lanes] with which a lane that follows the policy starts a hold."""
+        return epsilons * min(1.0, 1 / (self._mean - 0.5))
 
-    Without holds it is epsilon; with holds of up to 8 steps it is 0.6 for epsilon 1 and 0.33 for 0.4.
-    """
-    starts = hold_starts(epsilons, hold)
-    held = starts * (hold + 1) / 2
-    return held / (held + 1 - starts)
+    def random_share(self, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Share of steps [lanes] whose action is random.
+
+        Between two holds, a lane follows the policy for (1 - p) / p steps, where p is that of `starts`. That the end of
+        an episode cuts a hold is left out. Without holds it is epsilon; with holds of up to 8 steps, equally likely, it
+        is 0.6 for epsilon 1 and 0.33 for 0.4.
+        """
+        starts = self.starts(epsilons)
+        held = starts * self._mean
+        return held / (held + 1 - starts)
 
 
 def random_actions(

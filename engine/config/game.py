@@ -63,6 +63,8 @@ class Spec:
     """Whether the network shifts and scales a vector, or the numbers, by a running mean and deviation."""
     numbers: int = 0
     """Numbers beside an image. The last rows of a frame, `rows_of_numbers`, hold their bytes as float32."""
+    hold_power: int = 0
+    """Holds of n steps are drawn in proportion to 1 / n^hold_power; see `engine.agents.exploration.Holds`."""
 
     @property
     def frame_bytes(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.agents.exploration import annealed, hold_starts, mask_illegal, random_actions
+from engine.agents.exploration import Holds, annealed, mask_illegal, random_actions
 from engine.envs.episode import EpisodeRecord, add_cleared, ended_episodes
 from engine.envs.lanes import Frames, FrameStack, Lanes, VectorStep, on_host
 from engine.protocol.messages import Thought
@@ -86,6 +86,7 @@ class Actor:
         self._noise = noise
         self.epsilons = annealed(self._ladder, 0, epsilon_steps)  # [lanes]
         self._random = np.random.default_rng(seed)
+        self._holds = Holds(self._spec.hold, self._spec.hold_power)
         self._held = np.zeros(env.lanes, np.int64)  # [lanes], the random action being held
         self._hold_left = np.zeros(env.lanes, np.int64)  # [lanes], environment steps left to hold it
         self._cleared = np.zeros(env.lanes, np.int64)  # [lanes], tasks cleared in this episode, one bit each
@@ -106,13 +107,13 @@ class Actor:
 
     @stopwatch("act")
     def choose(self, policy: Policy, env_steps: int, scale: float | None = None) -> NDArray[np.int64]:
-        """Actions [lanes]: the policy's, or a random legal one held for 1 to `hold` steps; see `hold_starts`. `scale`
+        """Actions [lanes]: the policy's, or a random legal one that is held for some steps; see `Holds`. `scale`
         multiplies every epsilon."""
         self.epsilons = annealed(self._ladder, env_steps, self._epsilon_steps, scale)
         lanes, spec = self.env.lanes, self._spec
-        starts = (self._hold_left == 0) & (self._random.random(lanes) < hold_starts(self.epsilons, spec.hold))
+        starts = (self._hold_left == 0) & (self._random.random(lanes) < self._holds.starts(self.epsilons))
         self._held = np.where(starts, random_actions(self._random, lanes, spec.actions, self.masks), self._held)
-        self._hold_left = np.where(starts, self._random.integers(1, spec.hold + 1, lanes), self._hold_left)
+        self._hold_left = np.where(starts, self._holds.drawn(self._random, lanes), self._hold_left)
         obs, explores = self._stack.obs, self._hold_left > 0
         q_values = mask_illegal(policy(obs), self.masks)
         actions = np.where(explores, self._held, q_values.argmax(1).cpu().numpy())
@@ -169,7 +170,7 @@ class Actor:
         for name, own in self._own_arrays().items():
             stored_array(arrays, name, own.shape, own.dtype)
         check_numbers("held", arrays["held"], 0, self._spec.actions - 1)
-        check_numbers("hold_left", arrays["hold_left"], 0, self._spec.hold)
+        check_numbers("hold_left", arrays["hold_left"], 0, math.inf)  # resumed runs may hold for a shorter time
         check_numbers("cleared", arrays["cleared"], 0, (1 << MAX_TASKS) - 1)
         restore_generator(self._random, state["explore"])
         begun = self.env.load_state({name[4:]: array for name, array in arrays.items() if name.startswith("env.")})
@@ -178,7 +179,7 @@ class Actor:
             self._stack = FrameStack(begun, self._spec.stack)
             return False
         self._stack.obs = arrays["obs"]
-        self._held, self._hold_left = arrays["held"], arrays["hold_left"]
+        self._held, self._hold_left = arrays["held"], np.minimum(arrays["hold_left"], self._spec.hold)
         self._cleared = arrays["cleared"]
         self.frames, self.masks = self._stack.obs[:, -1].copy(), self.env.masks
         return True

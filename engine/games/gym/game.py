@@ -52,6 +52,11 @@ _ATARI = {
 }
 """From Machado et al. 2018: sticky actions, no end at the loss of a life. 30 minutes of 60 frames per second."""
 
+_BURNIN_S = 120.0
+"""Seconds that a slow environment may play, by its measured speed, before a run learns, unless that would be fewer
+steps than `_LEAST_BURNIN`."""
+_LEAST_BURNIN = 250
+
 _WITH_GOAL = Outcome(goal=Goal("success", "success"))
 
 
@@ -193,9 +198,9 @@ class Gym(Game):
         values, asked = following.values, asked_of(following.values)
         if parsed(values["spaces"]).asked != asked and "spaces" not in following.given:  # given ones `check` refuses
             question = Question("env", asked[0], ask, (asked, values["step_timeout"]))
-            told, speed = (CARTPOLE, "{}") if asked == parsed(CARTPOLE).asked else answer(question)
+            told, measured = (CARTPOLE, "{}") if asked == parsed(CARTPOLE).asked else answer(question)
             following.set("spaces", told)
-            following.set("env_speed", speed)
+            following.set("env_speed", measured)
         spaces = parsed(values["spaces"])
         if not (spaces.step_limit or values["max_episode_steps"]):
             most = evaluation_limit(GymOptions(spaces=values["spaces"]))
@@ -206,6 +211,12 @@ class Gym(Game):
         if spaces.kind == "image":
             for name, value in _OF_IMAGES.items():
                 following.set(name, value, "env")
+        speed = speed_of(values["env_speed"])
+        step_s = speed.step_s / (values["parallel_envs"] if speed.threads else 1)
+        burnin = values["burnin"]
+        while burnin * step_s > _BURNIN_S and burnin > _LEAST_BURNIN:
+            burnin = max(burnin // 2, _LEAST_BURNIN)
+        following.set("burnin", burnin, "env")
 
     def check(self, config: RunConfig) -> None:
         options = GymOptions.of(config)
@@ -235,7 +246,7 @@ class Gym(Game):
         if spaces.masked:  # an action that is repeated, or not chosen at all, may not be legal
             if options.max_of_two:
                 raise ConfigError("max_of_two", f"must be off, because {options.env} masks actions")
-            for name, off in (("frame_skip", 1), ("sticky_actions", 0), ("noop_max", 0)):
+            for name, off in (("frame_skip", 1), ("sticky_actions", 0), ("noop_max", 0), ("random_hold", 1)):
                 if (given := getattr(options, name)) != off:
                     raise ConfigError(name, f"must be {off}, because {options.env} masks actions, got {given:g}")
         if options.max_of_two and options.frame_skip == 1:
@@ -253,7 +264,8 @@ class Gym(Game):
             view.frame_shape,
             len(spaces.actions),
             view.stack,
-            hold=1,
+            hold=options.random_hold,
+            hold_power=2,  # Dabney et al. 2020
             masked=spaces.masked,
             frame_dtype=view.dtype,
             normalized=options.normalize and not spaces.mean,

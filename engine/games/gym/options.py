@@ -139,6 +139,14 @@ class GymOptions(GameOptions):
         low=0.1,
         high=86_400,
     )
+    random_hold: int = option(
+        1,
+        "exploration",
+        "steps for which a random action is held at most; one is held for n steps in proportion to 1 / n^2 (Dabney et "
+        "al. 2020); must be 1 if actions may be illegal",
+        low=1,
+        high=1024,
+    )
     network: str = option(
         "auto",
         "learning",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.agents.double_dqn import Losses
-from engine.agents.exploration import annealed, member_ladders, random_share
+from engine.agents.exploration import Holds, annealed, member_ladders
 from engine.buffers.replay import Replay
 from engine.buffers.sampling import EPSILON, Survey
 from engine.config.run_config import RunConfig
@@ -287,6 +287,7 @@ class Reporter:
             return
         self._reported_at = now
         learner, epsilons = self._learner, self._epsilons()
+        holds = Holds(learner.spec.hold, learner.spec.hold_power)
         self._link.send(
             self.counters.report(
                 state=state,
@@ -294,7 +295,7 @@ class Reporter:
                 episodes=self._config.episodes,
                 updates=learner.updates,
                 epsilon=float(epsilons.mean()),
-                random_share=float(random_share(epsilons, learner.spec.hold).mean()),
+                random_share=float(holds.random_share(epsilons).mean()),
                 learning_rate=learner.agent.learning_rate,
                 replay_size=learner.replay.size * self._learners,  # each has a replay and a burn-in of its own
                 replay_capacity=learner.replay.capacity * self._learners,

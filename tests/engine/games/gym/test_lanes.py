@@ -438,3 +438,8 @@ def test_what_an_environment_sets_for_all_of_pytorch_is_undone_and_told(
         "use_deterministic_algorithms(True)",
     )
     assert said == [f"Setting-v0 calls torch.{call}" for call in calls]  # each once
+
+
+def test_random_actions_are_held_on_request() -> None:
+    assert make_config({"game": "gym:MountainCar-v0"}).spec.hold == 1
+    assert make_config({"game": "gym:MountainCar-v0", "random_hold": 64}).spec.hold == 64

@@ -113,6 +113,10 @@ def test_a_run_of_an_earlier_version_normalizes_its_frames_and_a_new_one_in_its_
             {"game": CORRIDOR, "frame_skip": 2},
             f"--frame-skip must be 1, because {HERE}:Corridor-v0 masks actions, got 2",
         ),
+        (
+            {"game": CORRIDOR, "random_hold": 5},
+            f"--random-hold must be 1, because {HERE}:Corridor-v0 masks actions, got 5",
+        ),
         ({"game": CORRIDOR, "noop_max": 5}, f"--noop-max must be 0, because {HERE}:Corridor-v0 masks actions, got 5"),
         ({"game": "gym", "env_import": "json:nothing"}, "--env-import json has no nothing"),
         ({"game": "gym", "observation": "84x84-gray"}, "--observation must be auto or raw, got '84x84-gray'"),

@@ -94,6 +94,18 @@ def test_a_measured_start_chooses_the_way(speed: str, cores: int, way: Way) -> N
         assert chosen_way(GymOptions.of(config.changed(env_workers=given)), 16, cores) == expected
 
 
+def test_a_slow_environment_does_not_play_for_long_before_a_run_learns() -> None:
+    for speed, burnin in (
+        ("{}", 2_000),
+        ('{"step_s": 0.1}', 1_000),
+        ('{"step_s": 100.0}', 250),
+        ('{"step_s": 0.1, "waits": true, "threads": true}', 2_000),  # 16 lanes wait at the same time
+    ):
+        asked = {"game": "gym", "spaces": CARTPOLE, "env_speed": speed}
+        assert make_config(asked).burnin == burnin
+        assert make_config({**asked, "burnin": 3_000}).burnin == 3_000
+
+
 def test_environments_are_measured_before_the_run() -> None:
     def measured(env: str, **arguments: Any) -> Any:
         return speed_of(ask(((env.removeprefix("gym:"), json.dumps(arguments), "none", False), 60.0))[1])
