@@ -28,7 +28,9 @@ def printable(text: str, *, lines: bool = False) -> str:
     including backslashes. With `lines`, line breaks and tabs stay as well."""
     if text.isprintable():
         return text
-    return _UNSAFE.sub(lambda found: found[0] if lines and found[0] in _LAYOUT else _escaped(found[0]), text)
+    return _UNSAFE.sub(
+        lambda found: found[0] if lines and found[0] in _LAYOUT else found[0].encode("unicode_escape").decode(), text
+    )
 
 
 def in_words(value: Any) -> str:
@@ -99,10 +101,6 @@ class _PrintableStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:

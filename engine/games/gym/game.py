@@ -24,21 +24,23 @@ if TYPE_CHECKING:
     from engine.envs.lanes import Lanes
     from engine.envs.played_game import PersonControls, PlayedGame
 
-_SKIPPED = 4
-"""Frames per action with `--max-of-two` (Mnih et al. 2015)."""
 _OF_IMAGES = {
     "network": "auto",
+    "gamma": 0.99,
     "n_step": 1,
     "batch_size": 128,
     "replay_ratio": 8.0,
     "learning_rate": 1e-4,
+    "epsilon": 0.3,
     "epsilon_steps": 100_000,
+    "random_hold": 1,
     "eval_every": 50_000,
 }
 """Defaults for images, whose updates cost more. In a million frames of MinAtar's Asterix and Seaquest, three-step
 returns learn less than one-step returns, and a rate of 5e-4 a third or less of what 1e-4 learns
 (bench/experiments/further-figures.md)."""
 _ATARI = {
+    **_OF_IMAGES,
     "game": "gym",
     "env": "ALE/Pong-v5",
     "runner": "single",
@@ -56,8 +58,6 @@ _BURNIN_S = 120.0
 """Seconds that a slow environment may play, by its measured speed, before a run learns, unless that would be fewer
 steps than `_LEAST_BURNIN`."""
 _LEAST_BURNIN = 250
-
-_WITH_GOAL = Outcome(goal=Goal("success", "success"))
 
 
 class Gym(Game):
@@ -83,22 +83,18 @@ class Gym(Game):
     other_keys = ""
     lanes = "engine.games.gym.lanes:of_run"
     presets = {
-        # 8 samples per step, as Mnih et al. 2015. docs/environments.md tells what differs.
+        # The defaults' 8 samples per step are those of Mnih et al. 2015. docs/environments.md tells what differs.
         "atari": Preset(
             "this agent on Atari, with sticky actions",
             {
                 **_ATARI,
-                "network": "auto",
                 "steps": 10_000_000,
                 "parallel_envs": 8,
-                "batch_size": 128,
-                "replay_ratio": 8.0,
                 "n_step": 3,
                 "buffer_size": 200_000,
                 "burnin": 20_000,
                 "learning_rate": 2.5e-4,
                 "epsilon": 0.1,
-                "epsilon_steps": 100_000,
                 "eval_every": 250_000,
                 "eval_episodes": 8,
             },
@@ -165,6 +161,7 @@ class Gym(Game):
                 "amp": False,
                 "prioritized_replay": False,
                 "epsilon": 0.1,
+                "random_hold": 1,
                 "epsilon_steps": 105_000,  # theirs falls over 100,000 frames, after the 5,000 before learning
                 "eval_every": 100_000,
             },
@@ -172,9 +169,9 @@ class Gym(Game):
     }
 
     def defaults(self) -> Mapping[str, Any]:
-        return {
+        return {  # gamma, epsilon and random_hold: bench/experiments/exploration-of-vectors.md
             "network": "mlp-128",
-            "gamma": 0.99,
+            "gamma": 0.995,
             "n_step": 3,
             "batch_size": 64,
             "replay_ratio": 32.0,
@@ -184,8 +181,9 @@ class Gym(Game):
             "policy_tau": 0.005,
             "parallel_envs": 16,
             "burnin": 2_000,
-            "epsilon": 0.3,
+            "epsilon": 0.4,
             "epsilon_steps": 20_000,
+            "random_hold": 32,
             "eval_every": 10_000,
             "eval_episodes": 16,
             "steps": 1_000_000,
@@ -194,7 +192,7 @@ class Gym(Game):
     def follow(self, following: Following) -> None:
         """Ask the environment for its spaces, unless the run has them."""
         if following.values["max_of_two"]:
-            following.at_least("frame_skip", _SKIPPED, "max_of_two")
+            following.at_least("frame_skip", 4, "max_of_two")  # Mnih et al. 2015
         values, asked = following.values, asked_of(following.values)
         if parsed(values["spaces"]).asked != asked and "spaces" not in following.given:  # given ones `check` refuses
             question = Question("env", asked[0], ask, (asked, values["step_timeout"]))
@@ -211,6 +209,8 @@ class Gym(Game):
         if spaces.kind == "image":
             for name, value in _OF_IMAGES.items():
                 following.set(name, value, "env")
+        if spaces.masked:  # an action that was legal may not stay so
+            following.set("random_hold", 1, "env")
         speed = speed_of(values["env_speed"])
         step_s = speed.step_s / (values["parallel_envs"] if speed.threads else 1)
         burnin = values["burnin"]
@@ -280,7 +280,8 @@ class Gym(Game):
         return _fitting(view_of(options))[0] if options.network == "auto" else options.network
 
     def outcome_of(self, config: RunConfig) -> Outcome:
-        return _WITH_GOAL if parsed(GymOptions.of(config).spaces).succeeds else self.outcome
+        spaces = parsed(GymOptions.of(config).spaces)
+        return Outcome(goal=Goal("success", "success")) if spaces.succeeds else self.outcome
 
     def solved_at(self, config: RunConfig) -> float | None:
         return parsed(GymOptions.of(config).spaces).threshold

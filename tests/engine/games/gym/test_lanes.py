@@ -440,6 +440,7 @@ def test_what_an_environment_sets_for_all_of_pytorch_is_undone_and_told(
     assert said == [f"Setting-v0 calls torch.{call}" for call in calls]  # each once
 
 
-def test_random_actions_are_held_on_request() -> None:
-    assert make_config({"game": "gym"}).spec.hold == 1
+def test_random_actions_are_held_unless_observations_are_images_or_actions_masked() -> None:
+    assert make_config({"game": "gym"}).spec.hold == 32
     assert make_config({"game": "gym", "random_hold": 64}).spec.hold == 64
+    assert make_config({"game": SQUARES}).spec.hold == make_config({"game": CORRIDOR}).spec.hold == 1

@@ -19,7 +19,7 @@ SHORT = ("--no-ui", "--log-format", "json", "--burnin", "200", "--replay-ratio",
 
 def test_a_resumed_run_goes_on_normalizing_and_its_frames_are_raw(tmp_path: Path) -> None:
     more = ("--game", "gym:MountainCar-v0", "--normalize", "--checkpoint-replay", "--parallel-envs", "4")
-    done = run_program(*SHORT, *more, "--steps", "400", cwd=tmp_path)
+    done = run_program(*SHORT, *more, "--random-hold", "1", "--steps", "400", cwd=tmp_path)
     checkpoint = Path(json_lines(done.stdout)[-1]["checkpoint"])
     before = load_file(checkpoint / POLICY_FILE)
     assert before["count"] == 400 and -0.7 < before["mean"][0] < -0.4
