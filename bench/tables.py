@@ -166,20 +166,23 @@ def board_field(rows: Rows) -> str:
     return markdown(("program", "environment steps/s", "MB", "20 fruits", "mean fruits of 50 greedy games"), lines)
 
 
-REACHED = {"CartPole-v1": 475, "LunarLander-v3": 200}
+REACHED = {"CartPole-v1": (475, 50_000), "LunarLander-v3": (200, 100_000)}
+"""Mean returns, and the steps that a run has until then."""
 
 
 def reached(rows: Rows) -> str:
     """When a policy's mean return over 100 fresh episodes first reached a mark, for each seed: steps, and minutes of
     processor time. The median counts a run that never reached it as longer than all others."""
     lines = []
-    for env, mark in REACHED.items():
+    for env, (mark, most_steps) in REACHED.items():
         for learner in LEARNERS:
             cells, minutes = list[str](), list[float]()
             for run in runs_of(rows, "seed", SEEDS, env=env, learner=learner).values():
                 last = next((row for row in reversed(run) if row["fresh_return"]), run[-1])
                 steps, taken = _thousands(int(last["env_steps"])), float(last["cpu_minutes"])
                 if float(last["fresh_return"] or -math.inf) < mark:
+                    if int(run[-1]["env_steps"]) < most_steps:
+                        raise MissingRuns(f"{learner} in {env} has no {most_steps:,} steps")
                     cells.append("never")
                     minutes.append(math.inf)
                 else:
