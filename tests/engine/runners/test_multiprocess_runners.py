@@ -124,6 +124,7 @@ def test_all_processes_have_the_buffers_of_one(runner: str, tmp_path: Path) -> N
     events = train(
         tmp_path, "--game", "gym:CartPole-v1", "--network", "buffers:Net", "--normalize", *options, "--eval-every", "0",
         "--parallel-envs", "4", "--burnin", "100", "--steps", "1000", "--replay-ratio", "1", "--restarts", "0",
+        "--random-hold", "1",
     )  # fmt: skip
     policy = load_file(checkpoint_of(events) / POLICY_FILE)
     learner = policy["network.layers.1.num_batches_tracked"].item()
