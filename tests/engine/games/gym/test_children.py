@@ -18,6 +18,7 @@ from engine.protocol.messages import Log, Members
 from engine.runs.run import Run
 from tests.support.gym_envs import SERVED
 from tests.support.program import (
+    PATIENCE_S,
     headless,
     members_of,
     next_event,
@@ -97,6 +98,7 @@ def test_an_environments_children_end_with_a_killed_process_of_a_run(method: str
         wait_until(lambda: not before & {each.pid for each in simulators(tmp_path)}, "the end of the simulators")
         wait_until(lambda: len(of_runners(run, tmp_path)) == lanes, "as many of the new process", by=process)
         psutil.Process(run.record().pid).kill()
+        process.communicate(timeout=PATIENCE_S)  # it may wait for a reader
         nobody_is_left(tmp_path)
 
 
@@ -121,6 +123,7 @@ def test_an_environments_children_end_with_a_member(runner: str, how: signal.Sig
             assert its and others
             wait_until(lambda: others < of_runners(run, tmp_path), "those of the new member")
         psutil.Process(run.record().pid).kill()
+        process.communicate(timeout=PATIENCE_S)  # it may wait for a reader
         nobody_is_left(tmp_path)
 
 
@@ -129,8 +132,9 @@ def test_an_environments_children_end_with_a_member(runner: str, how: signal.Sig
 def test_an_environments_children_end_with_a_killed_host(options: tuple[str, ...], tmp_path: Path) -> None:
     with headless(*unclosed("session"), *options, "--steps", "100000000", cwd=tmp_path) as process:
         read_event(process, "progress", state="running")
-        assert simulators(tmp_path)
+        wait_until(lambda: simulators(tmp_path), "simulators", by=process)
         psutil.Process(the_run(tmp_path).record().pid).kill()
+        process.communicate(timeout=PATIENCE_S)
         nobody_is_left(tmp_path)
 
 
