@@ -25,9 +25,9 @@ class Chatty(Corridor):
 
     def step(self, action):
         Chatty.steps += 1
-        if Chatty.steps <= 20:
+        if Chatty.steps <= 9:  # more than is kept, but what is printed while a copy is made would be kept, too
             print("x" * 2**20)
-        elif Chatty.steps == 21:
+        elif Chatty.steps == 10:
             while os.path.exists("run.log") and not os.path.exists("run.log.1"):  # not where it tells its spaces
                 time.sleep(0.01)
         elif Chatty.steps >= 40:
