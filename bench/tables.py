@@ -167,7 +167,7 @@ def board_field(rows: Rows) -> str:
 
 
 REACHED = {"CartPole-v1": (475, 50_000), "LunarLander-v3": (200, 100_000)}
-"""Mean returns, and the steps that a run has until then."""
+"""The mean return to reach, and the steps of a run that never does."""
 
 
 def reached(rows: Rows) -> str:
